@@ -1,0 +1,26 @@
+"""Impute missing lab values and release only those whose error rate can be promised."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from safeimpute.errors import SafeImputeError as SafeImputeError
+    from safeimpute.estimator import SafeImputer as SafeImputer
+    from safeimpute.records.tables import read_visits as read_visits
+
+__version__ = "0.1.0"
+__all__ = ["SafeImputeError", "SafeImputer", "read_visits"]
+
+_HOMES = {
+    "SafeImputeError": "safeimpute.errors",
+    "SafeImputer": "safeimpute.estimator",
+    "read_visits": "safeimpute.records.tables",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used, so that importing the package loads neither torch nor polars."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'safeimpute' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

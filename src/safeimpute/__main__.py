@@ -1,0 +1,5 @@
+"""`python -m safeimpute`."""
+
+from safeimpute.cli import main
+
+main()

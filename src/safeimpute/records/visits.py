@@ -1,0 +1,247 @@
+"""From a user's table to checked visits: columns sorted into labs and attributes, one row per visit, arrays."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from safeimpute.errors import VisitsError
+from safeimpute.records import checks
+from safeimpute.records.arrays import FloatArray, IntArray, VisitArrays, mix
+from safeimpute.records.tables import to_polars
+
+MOST_LEVELS = 20  # a text column with more distinct entries is no category
+KNOWN_SUFFIX = "__known"  # companion column: when a lab's value became known
+
+
+@dataclass(frozen=True)
+class ColumnChoice:
+    """Which column is what; labs and attributes not named are told apart by the data."""
+
+    target: str
+    subject: str = "subject_id"
+    time: str = "time"
+    labs: tuple[str, ...] = ()
+    attributes: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Visits:
+    """Checked visits: the canonical arrays, and the way back to the user's rows."""
+
+    arrays: VisitArrays
+    subject: pl.Series  # per visit, in the user's own type
+    time: pl.Series
+    row_visit: IntArray  # visit of each row of the user's table
+    labs: tuple[str, ...]
+    attributes: tuple[str, ...]
+    ignored: dict[str, str]  # column -> why it is no input
+    rows: int
+    merged_rows: int  # rows that shared a patient and a time with another row
+    fingerprint: str
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    @property
+    def patients(self) -> int:
+        return int(self.arrays.patient[-1]) + 1
+
+
+def prepare_visits(table: Any, choice: ColumnChoice) -> Visits:
+    """Check a table and turn it into visits; the table itself is not modified."""
+    frame = to_polars(table)
+    checks.require_columns(frame, [choice.subject, choice.time], "needed in every visits table")
+    checks.require_columns(frame, [choice.target], "target")
+    checks.require_columns(frame, choice.labs, "named as a lab")
+    checks.require_columns(frame, choice.attributes, "named as an attribute")
+    checks.require_columns(frame, choice.exclude, "named in exclude")
+    if frame.is_empty():
+        raise VisitsError("the table has no rows. Give at least a few dozen visits with a measured target.")
+    for name in (choice.subject, choice.time):
+        checks.require_complete(frame[name], "needed in every row")
+    keys = _row_keys(frame, choice)
+    numeric, categories, ignored = _read_columns(frame, choice)
+    checks.refuse_near_copies(numeric, choice.target)
+    labs, attributes = _sort_columns(numeric, keys.patient, choice)
+    return _assemble(frame, choice, keys, numeric, categories, ignored, labs, attributes)
+
+
+@dataclass(frozen=True)
+class _RowKeys:
+    """Per row of the table: its patient and visit in canonical order."""
+
+    patient: IntArray
+    visit: IntArray
+    first_row: IntArray  # one row of each visit
+    time: FloatArray
+
+
+def _row_keys(frame: pl.DataFrame, choice: ColumnChoice) -> _RowKeys:
+    subject = frame[choice.subject].cast(pl.String)
+    time = checks.days(frame[choice.time])
+    patient = subject.rank("dense").to_numpy().astype(np.int64) - 1
+    order = np.lexsort((time, patient))
+    new = np.r_[True, (np.diff(patient[order]) != 0) | (np.diff(time[order]) != 0)]
+    visit = np.empty(len(frame), np.int64)
+    visit[order] = np.cumsum(new) - 1
+    return _RowKeys(patient, visit, order[new], time)
+
+
+def _read_columns(
+    frame: pl.DataFrame, choice: ColumnChoice
+) -> tuple[dict[str, FloatArray], dict[str, pl.Series], dict[str, str]]:
+    """Split the input columns into numbers and categories; say why the rest is ignored."""
+    numeric: dict[str, FloatArray] = {}
+    categories: dict[str, pl.Series] = {}
+    ignored = dict.fromkeys(choice.exclude, "excluded by name")
+    named_labs = {choice.target, *choice.labs}
+    for name in sorted(frame.columns):
+        column = frame[name]
+        if name in (choice.subject, choice.time) or name in ignored:
+            continue
+        if name in named_labs:
+            numeric[name] = checks.numbers(column, "target" if name == choice.target else "lab")
+        elif column.dtype.is_temporal():
+            ignored[name] = "a date"
+        elif column.dtype in (pl.String, pl.Categorical, pl.Enum):
+            text = column.cast(pl.String)
+            if _mostly_numbers(text) and name not in choice.attributes:
+                numeric[name] = checks.numbers(text, "read as a lab, because most rows are numbers")
+            elif text.n_unique() <= MOST_LEVELS or name in choice.attributes:
+                categories[name] = text
+            else:
+                ignored[name] = f"text with more than {MOST_LEVELS} different entries"
+        elif column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
+            numeric[name] = checks.numbers(column, "read as a lab or attribute")
+        else:
+            ignored[name] = f"neither number nor category ({column.dtype})"
+    _drop_unmeasured(numeric, named_labs, ignored)
+    return numeric, categories, ignored
+
+
+def _mostly_numbers(text: pl.Series) -> bool:
+    filled = len(text) - text.null_count()
+    return filled > 0 and (len(text) - text.cast(pl.Float64, strict=False).null_count()) > 0.5 * filled
+
+
+def _drop_unmeasured(numeric: dict[str, FloatArray], named: set[str], ignored: dict[str, str]) -> None:
+    for name in [name for name, values in numeric.items() if np.isnan(values).all() and name not in named]:
+        del numeric[name]
+        ignored[name] = "never measured"
+
+
+def _sort_columns(
+    numeric: dict[str, FloatArray], patient: IntArray, choice: ColumnChoice
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Unnamed numeric columns that never vary within a patient are attributes, the others labs."""
+    labs, attributes = [], []
+    for name, values in numeric.items():
+        named_lab = name == choice.target or name in choice.labs
+        is_attribute = name in choice.attributes or (not named_lab and _constant_within(values, patient))
+        (attributes if is_attribute else labs).append(name)
+    return tuple(labs), tuple(attributes)
+
+
+def _constant_within(values: FloatArray, patient: IntArray) -> bool:
+    seen = ~np.isnan(values)
+    patients = patient.max() + 1
+    low, high = np.full(patients, np.inf), np.full(patients, -np.inf)
+    np.minimum.at(low, patient[seen], values[seen])
+    np.maximum.at(high, patient[seen], values[seen])
+    return bool(np.all(high[high > -np.inf] == low[high > -np.inf]))
+
+
+def _assemble(
+    frame: pl.DataFrame,
+    choice: ColumnChoice,
+    keys: _RowKeys,
+    numeric: dict[str, FloatArray],
+    categories: dict[str, pl.Series],
+    ignored: dict[str, str],
+    labs: tuple[str, ...],
+    attributes: tuple[str, ...],
+) -> Visits:
+    visits = len(keys.first_row)
+    encoded = {name: numeric[name] for name in attributes} | _one_hot(categories)
+    subject = frame[choice.subject][keys.first_row]
+    time = keys.time[keys.first_row]
+    patient_key = _patient_keys(subject.cast(pl.String))
+    arrays = VisitArrays(
+        patient=keys.patient[keys.first_row],
+        time=time,
+        labs=_merge([numeric[name] for name in labs], keys.visit, visits),
+        lab_names=labs,
+        target=labs.index(choice.target),
+        attributes=_merge(list(encoded.values()), keys.visit, visits),
+        attribute_names=tuple(encoded),
+        patient_key=patient_key,
+        visit_key=mix(patient_key ^ mix(time.view(np.uint64))),
+    )
+    _require_varying_target(arrays)
+    return Visits(
+        arrays=arrays,
+        subject=subject,
+        time=frame[choice.time][keys.first_row],
+        row_visit=keys.visit,
+        labs=labs,
+        attributes=attributes + tuple(categories),
+        ignored=ignored,
+        rows=len(frame),
+        merged_rows=len(frame) - visits,
+        fingerprint=_fingerprint(arrays),
+    )
+
+
+def _merge(columns: list[FloatArray], visit: IntArray, visits: int) -> FloatArray:
+    """One value per visit: the mean of what its rows hold, whatever their order."""
+    merged = np.full((visits, len(columns)), np.nan)
+    for position, values in enumerate(columns):
+        rows = np.flatnonzero(~np.isnan(values))
+        rows = rows[np.lexsort((values[rows], visit[rows]))]  # a sum in value order ignores the row order
+        count = np.bincount(visit[rows], minlength=visits)
+        total = np.bincount(visit[rows], weights=values[rows], minlength=visits)
+        np.divide(total, count, out=merged[:, position], where=count > 0)
+    return merged
+
+
+def _one_hot(categories: dict[str, pl.Series]) -> dict[str, FloatArray]:
+    """One 0/1 column per level, NaN where the category is missing."""
+    columns: dict[str, FloatArray] = {}
+    for name, text in categories.items():
+        for level in sorted(text.drop_nulls().unique().to_list()):
+            flag = (text == level).cast(pl.Float64).fill_null(np.nan)
+            columns[f"{name}={level}"] = flag.to_numpy()
+    return columns
+
+
+def _patient_keys(subject: pl.Series) -> NDArray[np.uint64]:
+    """A stable 64-bit hash per subject."""
+    names = subject.unique(maintain_order=True)
+    hashed = [
+        int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+        for name in names.to_list()
+    ]
+    position = subject.replace_strict(names, np.arange(len(names)), return_dtype=pl.Int64).to_numpy()
+    return np.array(hashed, dtype=np.uint64)[position]
+
+
+def _require_varying_target(arrays: VisitArrays) -> None:
+    seen = arrays.target_values[~np.isnan(arrays.target_values)]
+    name = arrays.lab_names[arrays.target]
+    if len(seen) == 0:
+        raise VisitsError(f"target {name!r} is never measured: there is nothing to learn from.")
+    if np.ptp(seen) == 0:
+        raise VisitsError(f"target {name!r} has the same value at all {len(seen):,} visits: nothing to impute.")
+
+
+def _fingerprint(arrays: VisitArrays) -> str:
+    """SHA-256 of the canonical content: the same table in another row or column order has the same one."""
+    digest = hashlib.sha256(repr((arrays.lab_names, arrays.target, arrays.attribute_names)).encode())
+    for part in (arrays.patient_key, arrays.time, arrays.labs, arrays.attributes):
+        digest.update(np.ascontiguousarray(part + 0.0 if part.dtype.kind == "f" else part).tobytes())
+    return digest.hexdigest()

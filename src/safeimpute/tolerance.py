@@ -1,0 +1,54 @@
+"""How large an error is clinically unacceptable: a number, a share of the true value, or the larger of both."""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from safeimpute.errors import OptionError
+from safeimpute.records.arrays import BoolArray, FloatArray
+
+_FORM = re.compile(r"^\s*(?:(?P<share>[\d.eE+-]+)\s*%)?\s*(?:or)?\s*(?P<absolute>[\d.eE+-]+)?\s*$")
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """An error is risky when it reaches max(absolute, share x |true value|)."""
+
+    absolute: float = 0.0  # in the target's unit
+    share: float = 0.0  # of the true value
+
+    def allowed(self, truth: FloatArray) -> FloatArray:
+        return np.maximum(self.absolute, self.share * np.abs(truth))
+
+    def risky(self, value: FloatArray, truth: FloatArray) -> BoolArray:
+        """|error| >= allowed; False where the truth is unknown (NaN)."""
+        # Differences of decimals such as 6.6 - 6.1 fall a rounding error short of 0.5: count them as reaching it.
+        allowed = self.allowed(truth)
+        return np.abs(value - truth) >= allowed - 1e-12 * np.maximum(1.0, np.abs(truth))
+
+    def describe(self, unit: str | None = None) -> str:
+        share = f"{100 * self.share:g} % of the true value"
+        absolute = f"{self.absolute:g} {unit or ''}".strip()
+        if self.share and self.absolute:
+            return f"the larger of {share} and {absolute}"
+        return share if self.share else absolute
+
+
+def parse_tolerance(given: float | str) -> Tolerance:
+    """Read `0.5`, `"20%"` or `"10% or 6"`."""
+    text = str(given)
+    match = _FORM.match(text)
+    try:
+        if match is None:
+            raise ValueError
+        share = float(match["share"]) / 100 if match["share"] else 0.0
+        absolute = float(match["absolute"]) if match["absolute"] else 0.0
+    except ValueError:
+        raise OptionError(
+            f"tolerance {text!r} is not understood. Write a number in the target's unit (0.5), "
+            "a share of the true value (20%), or the larger of both (10% or 6)."
+        ) from None
+    if not (np.isfinite([share, absolute]).all() and share >= 0 and absolute >= 0 and share + absolute > 0):
+        raise OptionError(f"tolerance {text!r} must be above 0: with 0 every imputation would count as an error.")
+    return Tolerance(absolute=absolute, share=share)

@@ -1,0 +1,33 @@
+import numpy as np
+import pytest
+
+from safeimpute.errors import OptionError
+from safeimpute.tolerance import Tolerance, parse_tolerance
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (0.5, Tolerance(absolute=0.5)),
+        ("0.5", Tolerance(absolute=0.5)),
+        ("20%", Tolerance(share=0.2)),
+        ("20 %", Tolerance(share=0.2)),
+        ("10% or 6", Tolerance(share=0.1, absolute=6.0)),
+    ],
+)
+def test_the_three_forms(given: float | str, expected: Tolerance) -> None:
+    assert parse_tolerance(given) == expected
+
+
+@pytest.mark.parametrize("given", [0, "0", "0%", -1, "-5%", "five", "", "nan", "inf", "5 % of it", "1 2"])
+def test_what_is_no_tolerance(given: float | str) -> None:
+    with pytest.raises(OptionError, match="tolerance"):
+        parse_tolerance(given)
+
+
+def test_an_error_that_reaches_the_tolerance_is_risky() -> None:
+    truth = np.array([6.1, 6.1, 100.0, 100.0, 10.0, np.nan])
+    value = np.array([6.6, 6.59, 110.0, 109.9, 15.0, 6.0])
+    assert parse_tolerance(0.5).risky(value, truth)[:2].tolist() == [True, False]
+    assert parse_tolerance("10%").risky(value, truth)[2:4].tolist() == [True, False]
+    assert parse_tolerance("10% or 6").risky(value, truth)[2:].tolist() == [True, False, False, False]
