@@ -1,0 +1,27 @@
+"""Random thinning of a relation: an edge close to its threshold is dropped more often than a firm one."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from safeimpute.graph.edges import Edges
+from safeimpute.records.arrays import BoolArray, FloatArray
+
+
+@dataclass(frozen=True)
+class PerturbationSettings:
+    """Keep probability of an edge with margin m: least + (most - least) * m ** sharpness."""
+
+    passes: int = 20
+    least: float = 0.5
+    most: float = 0.95
+    sharpness: float = 1.0
+
+
+def keep_probability(edges: Edges, settings: PerturbationSettings) -> FloatArray:
+    return settings.least + (settings.most - settings.least) * edges.margin**settings.sharpness
+
+
+def draw_kept(edges: Edges, settings: PerturbationSettings, rng: np.random.Generator) -> BoolArray:
+    """One draw per undirected edge, so both directions live or die together."""
+    return rng.random(len(edges), dtype=np.float32) < keep_probability(edges, settings)

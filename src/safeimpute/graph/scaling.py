@@ -1,0 +1,64 @@
+"""Standard units for labs, learnt from training visits alone; the first step from visits to a graph."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from safeimpute.records.arrays import BoolArray, FloatArray
+
+LogLabs = Literal["auto"] | tuple[str, ...]
+SKEWED = 1.0  # sample skewness beyond which `auto` takes the logarithm of a positive lab
+
+
+@dataclass(frozen=True)
+class Scaler:
+    """z-scores per lab, after a logarithm where a lab is skewed."""
+
+    log: BoolArray
+    floor: FloatArray  # smallest value a logarithm is taken of
+    centre: FloatArray
+    scale: FloatArray
+
+    def standardise(self, labs: FloatArray) -> FloatArray:
+        transformed = labs.copy()
+        logged = np.maximum(labs[:, self.log], self.floor[self.log])
+        transformed[:, self.log] = np.log(logged)
+        return (transformed - self.centre) / self.scale
+
+    def in_unit(self, z: FloatArray, lab: int) -> FloatArray:
+        """Back from z-scores of one lab to its own unit."""
+        value = z * self.scale[lab] + self.centre[lab]
+        return np.exp(value) if self.log[lab] else value
+
+
+def fit_scaler(
+    labs: FloatArray, lab_names: tuple[str, ...], training: BoolArray, log_labs: LogLabs = "auto"
+) -> Scaler:
+    """Learn centre and scale from the values visible at training visits."""
+    columns = [column[~np.isnan(column)] for column in labs[training].T]
+    log = np.array([_take_log(name, seen, log_labs) for name, seen in zip(lab_names, columns, strict=True)], bool)
+    floor = np.array([seen.min() / 2 if flag else 0.0 for seen, flag in zip(columns, log, strict=True)])
+    seen_scaled = [np.log(seen) if flag else seen for seen, flag in zip(columns, log, strict=True)]
+    centre = np.array([seen.mean() if len(seen) else 0.0 for seen in seen_scaled])
+    spread = np.array([seen.std() if len(seen) else 0.0 for seen in seen_scaled])
+    return Scaler(log=log, floor=floor, centre=centre, scale=np.where(spread > 0, spread, 1.0))
+
+
+def standardise_columns(table: FloatArray, training: BoolArray) -> FloatArray:
+    """z-score columns that have no unit to go back to (trends, attributes)."""
+    names = tuple("" for _ in range(table.shape[1]))
+    return fit_scaler(table, names, training, log_labs=()).standardise(table)
+
+
+def _take_log(name: str, seen: FloatArray, log_labs: LogLabs) -> bool:
+    positive = len(seen) > 0 and seen.min() > 0
+    if log_labs != "auto":
+        return name in log_labs and positive
+    return positive and len(seen) > 2 and abs(_skewness(np.log(seen))) < SKEWED < _skewness(seen)
+
+
+def _skewness(values: FloatArray) -> float:
+    deviation = values - values.mean()
+    spread = values.std()
+    return float(np.mean(deviation**3) / spread**3) if spread > 0 else 0.0

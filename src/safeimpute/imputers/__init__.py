@@ -1,0 +1,1 @@
+"""Imputers: from a task (visits with hidden targets) to a value for every visit."""

@@ -1,0 +1,1 @@
+"""Methods to compare with, one file each or one file per simple family."""
