@@ -7,7 +7,7 @@ from contextlib import contextmanager
 Progress = Callable[[str, float], None]  # stage in plain words, share done of that stage
 
 
-def silent(stage: str, share: float) -> None:  # noqa: ARG001
+def silent(stage: str, share: float) -> None:
     """Report nothing."""
 
 

@@ -46,9 +46,7 @@ def test_agrees_with_pyg_gcn_convolution() -> None:
     edges = random_edges(40, 100, 6)
     convolution = GCNConv(5, 8)
     states = torch.randn(40, 5, generator=torch.Generator().manual_seed(7))
-    index = torch.from_numpy(
-        np.stack([np.r_[edges.first, edges.second], np.r_[edges.second, edges.first]])
-    )
+    index = torch.from_numpy(np.stack([np.r_[edges.first, edges.second], np.r_[edges.second, edges.first]]))
     expected = convolution(states, index)
     weight, bias = convolution.lin.weight, convolution.bias
     ours = propagate(Adjacency(edges, 40).relation(), states @ weight.T) + bias

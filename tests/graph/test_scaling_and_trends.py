@@ -23,7 +23,9 @@ def test_scale_comes_from_training_visits_alone() -> None:
 
 def test_skewed_positive_lab_is_logged_and_a_symmetric_one_is_not() -> None:
     rng = np.random.default_rng(1)
-    labs = np.column_stack([np.exp(rng.normal(0, 1, 500)), rng.normal(10, 1, 500), -np.exp(rng.normal(0, 1, 500))])
+    labs = np.column_stack(
+        [np.exp(rng.normal(0, 1, 500)), rng.normal(10, 1, 500), -np.exp(rng.normal(0, 1, 500))]
+    )
     scaler = fit_scaler(labs, ("skewed", "plain", "negative"), np.ones(500, bool))
     assert scaler.log.tolist() == [True, False, False]
     assert fit_scaler(labs, ("skewed", "plain", "negative"), np.ones(500, bool), log_labs=()).log.sum() == 0

@@ -94,7 +94,9 @@ def test_instability_is_the_spread_over_the_same_draws(fitted: tuple[FittedGcn, 
     rng = np.random.default_rng(model.perturbation_seed)
     draws = []
     for _ in range(model.perturbation.passes):
-        kept = (draw_kept(edges, model.perturbation, rng) for edges in (model.graph.temporal, model.graph.value))
+        kept = (
+            draw_kept(edges, model.perturbation, rng) for edges in (model.graph.temporal, model.graph.value)
+        )
         kept_time, kept_value = kept
         relations = model.nodes.temporal.relation(kept_time), model.nodes.value.relation(kept_value)
         draws.append(model.predict_z(relations))

@@ -40,7 +40,9 @@ def test_columns_are_told_apart() -> None:
 
 
 def test_named_columns_win_over_the_rule() -> None:
-    visits = prepare_visits(table(), ColumnChoice("hba1c", labs=("age",), attributes=("glucose",), exclude=("sex",)))
+    visits = prepare_visits(
+        table(), ColumnChoice("hba1c", labs=("age",), attributes=("glucose",), exclude=("sex",))
+    )
     assert visits.labs == ("age", "hba1c")
     assert visits.attributes == ("glucose",)
     assert visits.ignored == {"sex": "excluded by name"}
@@ -102,7 +104,10 @@ def test_files_are_read_by_suffix(tmp_path: Path) -> None:
     frame.write_parquet(tmp_path / "v.parquet")
     with gzip.open(tmp_path / "v.csv.gz", "wb") as file:
         file.write((tmp_path / "v.csv").read_bytes())
-    prints = {prepare_visits(read_visits(tmp_path / name), CHOICE).fingerprint for name in ("v.csv", "v.parquet", "v.csv.gz")}
+    prints = {
+        prepare_visits(read_visits(tmp_path / name), CHOICE).fingerprint
+        for name in ("v.csv", "v.parquet", "v.csv.gz")
+    }
     assert len(prints) == 1
 
 

@@ -31,7 +31,9 @@ class Adjacency:
         loops, ids = np.arange(visits), np.arange(len(edges))
         row = np.concatenate([edges.first, edges.second, loops])
         column = np.concatenate([edges.second, edges.first, loops])
-        edge = np.concatenate([ids, ids, np.full(visits, len(edges))])  # the last id stands for every self-loop
+        edge = np.concatenate(
+            [ids, ids, np.full(visits, len(edges))]
+        )  # the last id stands for every self-loop
         pattern = coo_matrix((edge, (row, column)), shape=(visits, visits)).tocsr()
         pattern.sort_indices()
         self.visits = visits
@@ -50,7 +52,9 @@ class Adjacency:
         size = (self.visits, self.visits)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            matrix = torch.sparse_csr_tensor(self._starts, self._columns, weight, size, check_invariants=False)
+            matrix = torch.sparse_csr_tensor(
+                self._starts, self._columns, weight, size, check_invariants=False
+            )
         return Relation(matrix, (matrix @ self._ones).rsqrt())  # a self-loop makes every degree at least 1
 
 
@@ -67,5 +71,5 @@ class _SymmetricProduct(torch.autograd.Function):
 
 def propagate(relation: Relation, states: Tensor) -> Tensor:
     """D^-1/2 (A + I) D^-1/2 H, differentiable in H."""
-    summed: Tensor = _SymmetricProduct.apply(relation.weights, relation.scale * states)
+    summed: Tensor = _SymmetricProduct.apply(relation.weights, relation.scale * states)  # type: ignore[no-untyped-call]
     return relation.scale * summed

@@ -58,7 +58,8 @@ class EventGraph:
     @property
     def without_evidence(self) -> BoolArray:
         """Visits no edge reaches: nothing supports an imputation there."""
-        return (self.temporal.degrees(len(self)) == 0) & (self.value.degrees(len(self)) == 0)
+        degree = self.temporal.degrees(len(self)) + self.value.degrees(len(self))
+        return np.asarray(degree == 0)
 
 
 def build_graph(

@@ -9,7 +9,9 @@ NONE = -1  # "there is no such visit"
 
 def first_visit(patient: IntArray) -> IntArray:
     """Row of the first visit of each row's patient; patients lie in blocks."""
-    starts = np.flatnonzero(np.r_[True, patient[1:] != patient[:-1]]) if len(patient) else np.empty(0, np.int64)
+    starts = (
+        np.flatnonzero(np.r_[True, patient[1:] != patient[:-1]]) if len(patient) else np.empty(0, np.int64)
+    )
     return np.repeat(starts, np.diff(np.r_[starts, len(patient)]))
 
 

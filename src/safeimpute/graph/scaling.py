@@ -29,7 +29,7 @@ class Scaler:
     def in_unit(self, z: FloatArray, lab: int) -> FloatArray:
         """Back from z-scores of one lab to its own unit."""
         value = z * self.scale[lab] + self.centre[lab]
-        return np.exp(value) if self.log[lab] else value
+        return np.asarray(np.exp(value) if self.log[lab] else value, dtype=np.float64)
 
 
 def fit_scaler(
@@ -37,7 +37,9 @@ def fit_scaler(
 ) -> Scaler:
     """Learn centre and scale from the values visible at training visits."""
     columns = [column[~np.isnan(column)] for column in labs[training].T]
-    log = np.array([_take_log(name, seen, log_labs) for name, seen in zip(lab_names, columns, strict=True)], bool)
+    log = np.array(
+        [_take_log(name, seen, log_labs) for name, seen in zip(lab_names, columns, strict=True)], bool
+    )
     floor = np.array([seen.min() / 2 if flag else 0.0 for seen, flag in zip(columns, log, strict=True)])
     seen_scaled = [np.log(seen) if flag else seen for seen, flag in zip(columns, log, strict=True)]
     centre = np.array([seen.mean() if len(seen) else 0.0 for seen in seen_scaled])

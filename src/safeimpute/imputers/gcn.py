@@ -8,6 +8,7 @@ during learning. A small share of other labs is hidden too and reconstructed und
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -72,7 +73,7 @@ class TwoRelationGcn(nn.Module):
         super().__init__()
         sizes = [inputs] + [settings.width] * settings.layers
         self.layers = nn.ModuleList(
-            GatedLayer(before, after, settings.gate) for before, after in zip(sizes, sizes[1:], strict=False)
+            GatedLayer(before, after, settings.gate) for before, after in pairwise(sizes)
         )
         self.head = nn.Linear(settings.width, labs)
 
@@ -177,7 +178,7 @@ class FittedGcn:
         self.network.eval()
         with torch.no_grad():
             z = self.network(self.nodes.inputs(), relations)[:, self.graph.target]
-        return z.double().cpu().numpy()
+        return np.asarray(z.cpu().numpy(), dtype=np.float64)
 
     def instability(self) -> FloatArray:
         """Standard deviation of the prediction (z-units) over K thinned graphs, the same K for every visit."""

@@ -30,7 +30,9 @@ METHODS: dict[str, Method] = {
     "mean": Method(_SIMPLE, "Mean", "mean of the training values"),
     "locf": Method(_SIMPLE, "LastValue", "the patient's last value carried forward"),
     "patient_mean": Method(_SIMPLE, "PatientMean", "mean of the patient's other values"),
-    "paper": Method("safeimpute.imputers.gcn", "GcnImputer", "two-relation graph network of the paper", ("torch",)),
+    "paper": Method(
+        "safeimpute.imputers.gcn", "GcnImputer", "two-relation graph network of the paper", ("torch",)
+    ),
 }
 
 

@@ -40,6 +40,19 @@ class VisitArrays:
         """Columns of `labs` other than the target."""
         return np.delete(np.arange(self.labs.shape[1]), self.target)
 
+    def take(self, rows: BoolArray) -> "VisitArrays":
+        """The visits at `rows`, patients numbered anew."""
+        patient = self.patient[rows]
+        return replace(
+            self,
+            patient=np.cumsum(np.r_[0, patient[1:] != patient[:-1]]) if len(patient) else patient,
+            time=self.time[rows],
+            labs=self.labs[rows],
+            attributes=self.attributes[rows],
+            patient_key=self.patient_key[rows],
+            visit_key=self.visit_key[rows],
+        )
+
     def with_target(self, values: FloatArray) -> "VisitArrays":
         """The same visits with another target column."""
         labs = self.labs.copy()

@@ -49,7 +49,7 @@ def numbers(column: pl.Series, purpose: str) -> FloatArray:
     if text:
         raise VisitsError(
             f"column {column.name!r} ({purpose}) holds text in {text:,} of {len(column):,} rows. "
-            "Labs are numbers or empty: convert results such as '<5' or 'pending', or leave the column out with exclude."
+            "Labs are numbers or empty: convert results such as '<5', or leave the column out with exclude."
         )
     result = values.fill_null(np.nan).to_numpy().astype(np.float64)
     infinite = int(np.isinf(result).sum())
@@ -78,12 +78,9 @@ def days(column: pl.Series) -> FloatArray:
 
 def _moments(column: pl.Series) -> pl.Series:
     """Text as timestamps; also text that holds numbers of days."""
-    for read in (
-        lambda text: text.str.to_datetime(strict=False, time_unit="us"),
-        lambda text: text.str.to_date(strict=False).cast(pl.Datetime("us")),
-    ):
+    for kind in (pl.Datetime("us"), pl.Date()):
         try:
-            parsed = read(column)
+            parsed = column.str.strptime(kind, strict=False).cast(pl.Datetime("us"))
         except pl.exceptions.ComputeError:  # no format fits the first rows
             continue
         if parsed.null_count() == column.null_count():

@@ -39,16 +39,21 @@ def rename_columns(frame: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFr
     unknown = [name for name in columns if name not in frame.columns]
     if unknown:
         raise VisitsError(f"column mapping names {unknown[0]!r}, which the table does not have.")
-    clash = [new for old, new in columns.items() if new in frame.columns and new != old and new not in columns]
+    clash = [
+        new for old, new in columns.items() if new in frame.columns and new != old and new not in columns
+    ]
     if clash:
-        raise VisitsError(f"column mapping would make a second column {clash[0]!r}. Rename or drop the other.")
+        raise VisitsError(
+            f"column mapping would make a second column {clash[0]!r}. Rename or drop the other."
+        )
     return frame.rename(dict(columns))
 
 
 def to_polars(table: Any) -> pl.DataFrame:
     """Any eager dataframe narwhals knows (pandas, polars, pyarrow …) as polars; the input is not modified."""
     try:
-        return nw.from_native(table, eager_only=True).to_polars()
+        frame: pl.DataFrame = nw.from_native(table, eager_only=True).to_polars()
+        return frame
     except TypeError:
         raise VisitsError(
             f"a table is needed (pandas, polars or pyarrow), not {type(table).__name__}. "

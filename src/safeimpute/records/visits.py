@@ -139,7 +139,8 @@ def _sort_columns(
     numeric: dict[str, FloatArray], patient: IntArray, choice: ColumnChoice
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Unnamed numeric columns that never vary within a patient are attributes, the others labs."""
-    labs, attributes = [], []
+    labs: list[str] = []
+    attributes: list[str] = []
     for name, values in numeric.items():
         named_lab = name == choice.target or name in choice.labs
         is_attribute = name in choice.attributes or (not named_lab and _constant_within(values, patient))
@@ -227,7 +228,8 @@ def _patient_keys(subject: pl.Series) -> NDArray[np.uint64]:
         for name in names.to_list()
     ]
     position = subject.replace_strict(names, np.arange(len(names)), return_dtype=pl.Int64).to_numpy()
-    return np.array(hashed, dtype=np.uint64)[position]
+    keys: NDArray[np.uint64] = np.array(hashed, dtype=np.uint64)[position]
+    return keys
 
 
 def _require_varying_target(arrays: VisitArrays) -> None:
@@ -236,7 +238,9 @@ def _require_varying_target(arrays: VisitArrays) -> None:
     if len(seen) == 0:
         raise VisitsError(f"target {name!r} is never measured: there is nothing to learn from.")
     if np.ptp(seen) == 0:
-        raise VisitsError(f"target {name!r} has the same value at all {len(seen):,} visits: nothing to impute.")
+        raise VisitsError(
+            f"target {name!r} has the same value at all {len(seen):,} visits: nothing to impute."
+        )
 
 
 def _fingerprint(arrays: VisitArrays) -> str:

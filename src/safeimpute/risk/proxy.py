@@ -17,4 +17,6 @@ def evidence_penalty(temporal_degree: FloatArray, value_degree: FloatArray) -> F
 def proxy_risk(imputation: Imputation, beta: float = BETA) -> FloatArray:
     """Instability (z-units) plus beta times the evidence penalty; beta 0 is the ablation."""
     signals = imputation.signals
-    return signals["instability"] + beta * evidence_penalty(signals["temporal_degree"], signals["value_degree"])
+    return signals["instability"] + beta * evidence_penalty(
+        signals["temporal_degree"], signals["value_degree"]
+    )

@@ -43,4 +43,4 @@ def _others(task: Task) -> tuple[FloatArray, FloatArray]:
     value = np.where(seen, task.visits.target_values, 0.0)
     total = np.bincount(patient, weights=value)[patient] - value
     count = np.bincount(patient, weights=seen.astype(np.float64))[patient] - seen
-    return total, count
+    return total.astype(np.float64), count.astype(np.float64)

@@ -1,0 +1,39 @@
+"""The command line: thin shells over the library; nothing heavy is imported before a command runs."""
+
+import sys
+
+import typer
+
+from safeimpute.cli import ablate, cohort, evaluate, info, render, run, simulate
+from safeimpute.errors import SafeImputeError
+
+app = typer.Typer(
+    name="safeimpute",
+    help="Impute missing lab values in patient visits and release only those whose error rate can be promised.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(run.demo)
+app.command()(run.run)
+app.command()(cohort.cohort)
+app.command()(evaluate.evaluate)
+app.command()(ablate.ablate)
+app.command()(render.figures)
+app.command()(render.report)
+app.command()(simulate.simulate)
+app.command()(info.methods)
+app.command()(info.doctor)
+
+
+def main() -> None:
+    """Entry point: errors made on purpose become one plain line and an exit code."""
+    try:
+        app()
+    except SafeImputeError as error:
+        sys.stderr.write(f"safeimpute: {error}\n")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("safeimpute: interrupted; nothing unfinished was kept.\n")
+        sys.exit(130)

@@ -1,0 +1,84 @@
+"""`safeimpute cohort`: the visits table from a clinical source as published."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from safeimpute.cli import options as opt
+from safeimpute.cli.progress import shown_progress
+
+
+def cohort(
+    kind: Annotated[
+        str, typer.Argument(metavar="{mimic3|mimic4|omop|meds|fhir}", help="What the source is.")
+    ],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="Folder of csv, csv.gz or parquet files as published (FHIR: json or ndjson), a DuckDB file, "
+            "or a connection string such as postgresql://user@host/database/schema.",
+            show_default=False,
+        ),
+    ],
+    target: Annotated[str, typer.Option(help="Lab to impute: a name of the catalogue.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Visits to write: .parquet.")],
+    labs: Annotated[
+        str, typer.Option(help="Labs beside the target, comma separated (default: the published cohort's).")
+    ] = "",
+    anchors: Annotated[
+        str,
+        typer.Option(help="Where visits stand: target (each measurement of it), or any (each day of care)."),
+    ] = "target",
+    diabetes: Annotated[
+        str, typer.Option(help="Which patients: any diabetes, primary diabetes only, or none (everybody).")
+    ] = "any",
+    lookback: Annotated[
+        str, typer.Option(help="How far back a visit looks: glucose=7d,cholesterol=90d (default: catalogue).")
+    ] = "",
+    glucose: Annotated[str, typer.Option(help="Which glucose counts: serum, blood-gas or both.")] = (
+        "serum,blood-gas"
+    ),
+    catalogue: Annotated[Path | None, typer.Option(help="TOML file with further labs.")] = None,
+    memory: Annotated[str, typer.Option(help="Most memory the database engine may use.")] = "1500MB",
+    threads: opt.Threads = None,
+    config: opt.ConfigFile = None,  # noqa: ARG001
+    force: opt.Force = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Build the visits table from MIMIC, OMOP, MEDS or FHIR, and say what became of every row."""
+    from safeimpute.records.catalogue import load_catalogue
+
+    try:
+        from safeimpute.records.cohort import build_cohort, define_cohort
+    except ModuleNotFoundError as error:
+        from safeimpute.errors import MissingExtra
+
+        raise MissingExtra(f"building cohorts (module {error.name})", "ehr") from None
+    from safeimpute.records.cohort.summary import describe
+
+    known = load_catalogue(catalogue)
+    definition = define_cohort(
+        known,
+        target=target,
+        labs=opt.names(labs) or None,
+        anchors=anchors,
+        diabetes=diabetes,
+        lookback=lookback,
+        glucose=glucose,
+    )
+    with shown_progress(quiet) as progress:
+        record = build_cohort(
+            kind,
+            source,
+            definition,
+            output,
+            catalogue=known,
+            force=force,
+            memory=memory,
+            threads=threads,
+            progress=progress,
+        )
+    if not quiet:
+        typer.echo(describe(record))
+        typer.echo(f"\nwritten: {output} and {output.with_suffix('.cohort.json').name}")

@@ -1,0 +1,101 @@
+"""`safeimpute run` and `safeimpute demo`: the main job, on one's own table or on the bundled one."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from safeimpute.cli import options as opt
+from safeimpute.cli.progress import shown_progress
+
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")]
+ClaimName = Annotated[
+    str,
+    typer.Option(
+        help="What is promised: visits, patients, unmeasured, or patients,unmeasured (as measured as the "
+        "calibration visits, or for visits where nobody measured)."
+    ),
+]
+
+
+def run(
+    context: typer.Context,
+    visits: opt.Visits,
+    target: opt.Target,
+    tolerance: opt.ToleranceText,
+    fdr: opt.Fdr,
+    preset: opt.Preset = "best",
+    claim: ClaimName = "unmeasured",
+    out: Out = Path("out/run"),
+    labs: opt.Labs = "",
+    attributes: opt.Attributes = "",
+    exclude: opt.Exclude = "",
+    columns: opt.Rename = "",
+    unit: opt.Unit = None,
+    seed: opt.Seed = 0,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,  # noqa: ARG001
+    config: opt.ConfigFile = None,  # noqa: ARG001
+    force: opt.Force = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Impute a lab in your visits and release what can be promised."""
+    from safeimpute.records.tables import read_visits
+
+    given = {
+        "target": target,
+        "tolerance": tolerance,
+        "fdr": fdr,
+        "preset": preset,
+        "claim": claim,
+        "labs": opt.names(labs),
+        "attributes": opt.names(attributes),
+        "exclude": opt.names(exclude),
+        "unit": unit,
+        "random_state": seed,
+        "device": device,
+        **opt.preset_tables(context),
+    }
+    table = read_visits(visits, opt.renames(columns))
+    _run(table, given, out, visits, force=force, quiet=quiet)
+
+
+def demo(
+    out: Out = Path("out/demo"),
+    seed: opt.Seed = 0,
+    threads: opt.Threads = None,  # noqa: ARG001
+    force: opt.Force = True,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Impute cholesterol in the bundled Mayo Clinic PBC visits at tolerance 20 % and FDR 20 %."""
+    from safeimpute.records.bundled import load_pbc
+
+    if not quiet:
+        typer.echo(
+            "Mayo Clinic trial in primary biliary cirrhosis: which missing cholesterol values can be trusted?"
+        )
+    given = {"target": "cholesterol", "tolerance": "20%", "fdr": 0.2, "unit": "mg/dL", "random_state": seed}
+    _run(load_pbc(), given, out, None, force=force, quiet=quiet)
+
+
+def _run(
+    table: Any, given: dict[str, Any], out: Path, source: Path | None, *, force: bool, quiet: bool
+) -> None:
+    from safeimpute.estimator import SafeImputer
+    from safeimpute.files import finished_folder, require_new
+    from safeimpute.report.console import print_columns, print_summary
+    from safeimpute.report.html import write_report
+    from safeimpute.report.run_folder import write_run
+
+    require_new(out, force=force)
+    imputer = SafeImputer(**given)
+    with shown_progress(quiet) as progress:
+        imputer.fit(table, progress=progress)
+    if not quiet:
+        print_columns(imputer.visits_)
+    imputations = imputer.impute(table)
+    with finished_folder(out, force=force) as folder:
+        summary = write_run(folder, imputer, imputations, source)
+        write_report(folder)
+    if not quiet:
+        print_summary(summary, out)

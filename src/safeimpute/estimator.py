@@ -1,0 +1,214 @@
+"""SafeImputer: visits in; for every missing target a value, a risk, and a decision that keeps its promise."""
+
+import inspect
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+
+from safeimpute.config import Config, make_config
+from safeimpute.errors import GuaranteeRefused, NotFittedError
+from safeimpute.model_folder import SavedModel, load_model, save_model
+from safeimpute.pipeline import Scored, release, score_split, split_for
+from safeimpute.presets import BestSettings, PaperSettings, VisitScores
+from safeimpute.progress import Progress, silent
+from safeimpute.records.arrays import FloatArray, IntArray
+from safeimpute.records.tables import like, to_polars
+from safeimpute.records.visits import Visits, prepare_visits
+from safeimpute.selection.intervals import conformal_radii
+from safeimpute.selection.release import Decision
+from safeimpute.splits import Role, Roles
+
+
+class SafeImputer:
+    """Impute a lab in irregular visits and release what can be promised.
+
+    Parameters mirror the command line's `run`. `tolerance` is the error that counts as unacceptable: a number in
+    the target's unit, a share of the true value (`"20%"`), or the larger of both (`"10% or 6"`). `fdr` is the
+    share of unacceptable errors tolerated among the released values.
+    """
+
+    config_: Config
+    visits_: Visits
+    scored_: Scored
+    decision_: Decision
+    saved_: SavedModel  # of a loaded imputer, until it meets its table
+    levels_used_: tuple[float | str, float] | None
+
+    def __init__(
+        self,
+        *,
+        target: str,
+        tolerance: float | str,
+        fdr: float,
+        preset: str = "best",
+        claim: str = "unmeasured",
+        labs: tuple[str, ...] = (),
+        attributes: tuple[str, ...] = (),
+        exclude: tuple[str, ...] = (),
+        subject: str = "subject_id",
+        time: str = "time",
+        unit: str | None = None,
+        interval: float = 0.9,
+        random_state: int = 0,
+        device: str = "auto",
+        paper: PaperSettings | None = None,
+        best: BestSettings | None = None,
+    ) -> None:
+        self.target = target
+        self.tolerance = tolerance
+        self.fdr = fdr
+        self.preset = preset
+        self.claim = claim
+        self.labs = labs
+        self.attributes = attributes
+        self.exclude = exclude
+        self.subject = subject
+        self.time = time
+        self.unit = unit
+        self.interval = interval
+        self.random_state = random_state
+        self.device = device
+        self.paper = paper
+        self.best = best
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
+        """The constructor's parameters, as scikit-learn asks."""
+        names = [name for name in inspect.signature(type(self).__init__).parameters if name != "self"]
+        return {name: getattr(self, name) for name in names}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters; an unknown name is an error."""
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise ValueError(f"{name!r} is no parameter of SafeImputer. Parameters: {', '.join(known)}.")
+            setattr(self, name, value)
+        return self
+
+    def fit(self, visits: Any, y: None = None, *, progress: Progress = silent) -> Self:  # noqa: ARG002
+        """Learn to impute and to rank risk, and set calibration visits aside."""
+        config = self._config()
+        prepared = prepare_visits(visits, config.columns)
+        split = split_for(config.promise, prepared.arrays, config.random_state)
+        self.config_ = config
+        self.visits_ = prepared
+        self.scored_ = score_split(
+            prepared.arrays, split, config.promise, config.plan(), config.plausible_range, progress
+        )
+        self.levels_used_ = None
+        return self
+
+    def impute(self, visits: Any) -> Any:
+        """One row per visit whose target is missing: value, interval, risk, p-value, released or why not."""
+        config = self.current_config()
+        self._require_fitted_table(visits)
+        self.levels_used_ = (config.tolerance, config.fdr)
+        scored, truth = self.scored_, self.visits_.arrays.target_values
+        candidates = scored.candidates()
+        decision = release(scored, config.allowed_error, config.fdr, candidates, truth)
+        self.decision_ = decision
+        half_width = self._half_width(candidates, truth)
+        value = scored.scores.value[candidates]
+        table = pl.DataFrame(
+            {
+                "subject_id": self.visits_.subject[candidates],
+                "time": self.visits_.time[candidates],
+                "lab": pl.repeat(config.target, len(candidates), eager=True),
+                "unit": pl.repeat(config.unit_known, len(candidates), dtype=pl.String, eager=True),
+                "value": value,
+                "lower": value - half_width,
+                "upper": value + half_width,
+                "risk": scored.scores.risk_at(config.allowed_error)[candidates],
+                "p_value": pl.Series(decision.p_value).fill_nan(None),
+                "released": decision.released,
+                "reason": pl.Series(decision.reason, dtype=pl.String),
+            }
+        )
+        return like(table, visits)
+
+    def transform(self, visits: Any) -> Any:
+        """The visits with released values filled in; `<target>_released` flags them."""
+        table = to_polars(self.impute(to_polars(visits)))
+        filled = np.full(len(self.visits_), np.nan)
+        released = self.scored_.candidates()[table["released"].to_numpy()]
+        filled[released] = self.scored_.scores.value[released]
+        per_row = pl.Series(filled[self.visits_.row_visit]).fill_nan(None)
+        frame = to_polars(visits)
+        target = frame[self.target].cast(pl.Float64, strict=False).fill_nan(None)
+        flag = per_row.is_not_null().alias(f"{self.target}_released")
+        return like(frame.with_columns(target.fill_null(per_row).alias(self.target), flag), visits)
+
+    def fit_transform(self, visits: Any, y: None = None) -> Any:  # noqa: ARG002
+        return self.fit(visits).transform(visits)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the fitted model (safetensors and JSON) to a new folder."""
+        self._require_fitted()
+        save_model(Path(folder), self.config_, self.visits_.fingerprint, self.scored_)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """A fitted imputer from a saved folder; it imputes the table it was fitted on."""
+        saved = load_model(Path(folder))
+        imputer = cls(**saved.config.model_dump(exclude={"paper", "best"}))
+        imputer.set_params(paper=saved.config.paper, best=saved.config.best)
+        imputer.config_, imputer.saved_ = saved.config, saved
+        imputer.levels_used_ = None
+        return imputer
+
+    @property
+    def roles_(self) -> Roles:
+        """What each visit was used for."""
+        return self.scored_.split.roles
+
+    @property
+    def scores_(self) -> VisitScores:
+        """Value and risk of every visit."""
+        return self.scored_.scores
+
+    def _config(self) -> Config:
+        given = {name: value for name, value in self.get_params().items() if value is not None}
+        return make_config(**given)
+
+    def current_config(self) -> Config:
+        """The fitted configuration at today's levels, which may change only before the first look."""
+        self._require_fitted()
+        config = self._config()
+        if self.levels_used_ not in (None, (config.tolerance, config.fdr)):
+            raise GuaranteeRefused(
+                "tolerance or fdr was changed after impute had used the calibration visits: the promise would no "
+                "longer hold. Fit again with another random_state on visits not looked at, or keep the levels."
+            )
+        levels = {"tolerance", "fdr", "interval", "unit"}
+        if config.model_copy(update={k: getattr(self.config_, k) for k in levels}) != self.config_:
+            raise NotFittedError("parameters were changed since fit: call fit again.")
+        return config
+
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "config_"):
+            raise NotFittedError("this SafeImputer is not fitted yet: call fit(visits) first.")
+
+    def _require_fitted_table(self, visits: Any) -> None:
+        """Calibration speaks for the fitted table only; a loaded model meets its table here again."""
+        given = prepare_visits(visits, self.config_.columns)
+        fitted = self.visits_.fingerprint if hasattr(self, "visits_") else self.saved_.fingerprint
+        if given.fingerprint != fitted:
+            raise GuaranteeRefused(
+                "impute was given another table than the one it was fitted on; the promise covers only that one. "
+                "Fit on this table, or score new visits against the saved model."
+            )
+        self.visits_ = given
+        if not hasattr(self, "scored_"):
+            self.scored_ = self.saved_.scored(given.arrays)
+
+    def _half_width(self, candidates: IntArray, truth: FloatArray) -> FloatArray:
+        """Half the width of each candidate's interval, from the calibration errors."""
+        scored = self.scored_
+        rows = scored.split.rows(Role.CALIBRATION)
+        error, spread = np.abs(scored.scores.value[rows] - truth[rows]), scored.scores.spread
+        radii = conformal_radii(
+            error, spread[rows], self.interval, scored.weight[rows], scored.weight[candidates]
+        )
+        return radii * spread[candidates]

@@ -1,0 +1,326 @@
+"""Attention over a patient's visible targets and over analogues, gated; learns what the course leaves open.
+
+One hop: a visit looks at other visits' targets and labs and at nothing derived from its own target, so no
+masking is needed. Members are trained in folds of patients, each stopped early on the fold it never saw.
+"""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from safeimpute.graph.evidence import Evidence
+from safeimpute.graph.history import NONE
+from safeimpute.graph.own_visits import take
+from safeimpute.imputers.state import Arrays, Plain, State
+from safeimpute.records.arrays import FloatArray, IntArray
+
+SCORING_BATCH = 1024  # fixed: a visit's bytes must not depend on how many visits are scored with it
+FAR = 6.0  # inputs are clipped to this many standard deviations
+
+
+@dataclass(frozen=True)
+class AttentionSettings:
+    """The network and its training."""
+
+    width: int = 32
+    heads: int = 4
+    dropout: float = 0.1
+    batch: int = 256
+    largest_batch: int = 1_024  # reached where a pass would take more than `steps_per_pass` steps
+    steps_per_pass: int = 64
+    learning_rate: float = 2e-3
+    weight_decay: float = 1e-3
+    huber: float = 0.3  # in standard units
+    epochs: int = 60
+    patience: int = 8
+    most_visits: int = 768_000  # shown to one member in all: bounds the training on large cohorts
+    most_stopping: int = 4_096  # visits looked at to decide when to stop
+
+
+class Relation(nn.Module):
+    """h_ij = relu(Q x_i + K x_j + E e_ij), message_i = sum_j softmax_j(v · h_ij) h_ij, per head."""
+
+    def __init__(self, queries: int, keys: int, pairs: int, settings: AttentionSettings) -> None:
+        super().__init__()
+        self.query = nn.Linear(queries, settings.width)
+        self.key = nn.Linear(keys, settings.width, bias=False)
+        self.pair = nn.Linear(pairs, settings.width, bias=False)
+        self.score = nn.Linear(settings.width, settings.heads)
+        self.heads = settings.heads
+
+    def forward(self, query: Tensor, key: Tensor, pair: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = torch.relu(self.query(query).unsqueeze(1) + self.key(key) + self.pair(pair))
+        score = self.score(hidden).masked_fill(~there.unsqueeze(2), -torch.inf)
+        weight = torch.nan_to_num(torch.softmax(score, dim=1))  # a visit without neighbours gets no message
+        parts = hidden.view(*hidden.shape[:2], self.heads, -1)
+        message = (weight.unsqueeze(3) * parts).sum(dim=1).flatten(1)
+        return message, weight.mean(dim=2)
+
+
+class TwoRelationAttention(nn.Module):
+    """share = sigmoid(w · (m_own + m_analogue)); output = head(share m_own + (1 - share) m_analogue, x)."""
+
+    def __init__(self, sizes: "Sizes", settings: AttentionSettings) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.own = Relation(sizes.query, sizes.own_key, sizes.own_pair, settings)
+        self.analogue = Relation(sizes.query, sizes.analogue_key, sizes.analogue_pair, settings)
+        self.gate = nn.Linear(settings.width, 1)
+        self.visit = nn.Linear(sizes.query, settings.width)
+        self.mix = nn.Linear(2 * settings.width, settings.width)
+        self.dropout = nn.Dropout(settings.dropout)
+        self.head = nn.Linear(settings.width, 1)
+        nn.init.zeros_(self.head.weight)  # starts as the course itself
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, batch: "Batch") -> tuple[Tensor, Tensor, Tensor]:
+        """What to add to the course, and the weights of own visits and analogues."""
+        own, own_weight = self.own(batch.query, batch.own_key, batch.own_pair, batch.own_there)
+        other, other_weight = self.analogue(
+            batch.query, batch.analogue_key, batch.analogue_pair, batch.analogue_there
+        )
+        share = torch.sigmoid(self.gate(own + other))
+        state = torch.cat([share * own + (1 - share) * other, torch.relu(self.visit(batch.query))], dim=1)
+        hidden = torch.relu(self.mix(self.dropout(state)))
+        return self.head(self.dropout(hidden)).squeeze(1), share * own_weight, (1 - share) * other_weight
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers of input columns."""
+
+    query: int
+    own_key: int
+    own_pair: int
+    analogue_key: int
+    analogue_pair: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some visits with their neighbours."""
+
+    query: Tensor
+    own_key: Tensor
+    own_pair: Tensor
+    own_there: Tensor
+    analogue_key: Tensor
+    analogue_pair: Tensor
+    analogue_there: Tensor
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The network's inputs for a table of visits, on a device; keys are gathered per batch."""
+
+    query: Tensor
+    own: Tensor
+    own_key: Tensor
+    own_pair: Tensor
+    analogue: Tensor
+    analogue_key: Tensor
+    analogue_pair: Tensor
+
+    @property
+    def sizes(self) -> Sizes:
+        keys = self.own_key.shape[1], self.analogue_key.shape[1]
+        return Sizes(
+            self.query.shape[1], keys[0], self.own_pair.shape[2], keys[1], self.analogue_pair.shape[2]
+        )
+
+    def batch(self, rows: Tensor) -> Batch:
+        own, analogue = self.own[rows], self.analogue[rows]
+        return Batch(
+            query=self.query[rows],
+            own_key=self.own_key[own],
+            own_pair=self.own_pair[rows],
+            own_there=own != NONE,
+            analogue_key=self.analogue_key[analogue],
+            analogue_pair=self.analogue_pair[rows],
+            analogue_there=analogue != NONE,
+        )
+
+
+def network_inputs(evidence: Evidence, device: str) -> Inputs:
+    """What the network sees of every visit, its own visits and its analogues."""
+    record, panel = evidence.record, evidence.source.panel
+    labs = np.hstack([record.filled, np.isnan(record.now)])
+    return Inputs(
+        query=_tensor(np.hstack([labs, record.attributes, record.trends, _about_course(evidence)]), device),
+        own=torch.from_numpy(evidence.own).to(device),
+        own_key=_tensor(labs, device),
+        own_pair=_tensor(_own_pairs(evidence), device),
+        analogue=torch.from_numpy(evidence.analogues.panel).to(device),
+        analogue_key=_tensor(np.hstack([panel.values, np.isnan(panel.values)]), device),
+        analogue_pair=_tensor(_analogue_pairs(evidence), device),
+    )
+
+
+def _about_course(evidence: Evidence) -> FloatArray:
+    kriged, record = evidence.kriged, evidence.record
+    follow_up = record.follow_up / record.units.follow_up_days
+    count = np.log1p(evidence["own targets"])
+    return np.column_stack(
+        [kriged.mean, kriged.regression, kriged.deviation, follow_up, count, evidence["own mean"]]
+    )
+
+
+def _own_pairs(evidence: Evidence) -> FloatArray:
+    """Per own visit: its target, how far it stands from the course, its gap both ways, its kriging weight."""
+    record, kriged = evidence.record, evidence.kriged
+    gap = take(record.visits.time, evidence.own) - record.visits.time[:, None]
+    target = take(record.target, evidence.own)
+    beyond = (
+        take(record.target - kriged.regression, evidence.own) - (kriged.mean - kriged.regression)[:, None]
+    )
+    closeness = np.log1p(np.abs(gap) / evidence.source.kriging.variances.memory_days)
+    return np.stack([target, beyond, closeness, np.sign(gap), kriged.weights], axis=2)
+
+
+def _analogue_pairs(evidence: Evidence) -> FloatArray:
+    """Per analogue: its target, how far it stood from its regression, its distances."""
+    panel, analogues = evidence.source.panel, evidence.analogues
+    target = take(panel.target, analogues.panel)
+    surprise = take(panel.target - panel.regression, analogues.panel)
+    distances = analogues.value_distance / panel.radius, analogues.trend_distance / panel.radius
+    return np.stack([target, surprise, *distances], axis=2)
+
+
+def _tensor(table: FloatArray, device: str) -> Tensor:
+    return torch.from_numpy(np.clip(np.nan_to_num(table), -FAR, FAR)).float().to(device)
+
+
+@dataclass(frozen=True)
+class AttentionTarget:
+    """Trained members; their average is added to the course."""
+
+    members: tuple[TwoRelationAttention, ...]
+    settings: AttentionSettings
+
+    def predict(self, evidence: Evidence) -> FloatArray:
+        return evidence.kriged.mean + self._averaged(evidence)[0]
+
+    def weights(self, evidence: Evidence) -> tuple[FloatArray, FloatArray]:
+        """How much each own visit and each analogue was attended to; both together sum to at most 1."""
+        _, own, analogue = self._averaged(evidence)
+        return own, analogue
+
+    def _averaged(self, evidence: Evidence) -> tuple[FloatArray, ...]:
+        inputs = network_inputs(evidence, _device(self.members[0]))
+        rows = np.arange(len(evidence.own))
+        outputs = [_forward(member, inputs, rows) for member in self.members]
+        return tuple(np.mean(each, axis=0) for each in zip(*outputs, strict=True))
+
+    def state(self) -> State:
+        arrays = {
+            f"{number}.{name}": tensor.cpu().numpy()
+            for number, member in enumerate(self.members)
+            for name, tensor in member.state_dict().items()
+        }
+        sizes = asdict(self.members[0].sizes)
+        return arrays, {"settings": asdict(self.settings), "sizes": sizes, "members": len(self.members)}
+
+    @classmethod
+    def from_state(cls, arrays: Arrays, plain: Plain) -> "AttentionTarget":
+        settings, sizes = AttentionSettings(**plain["settings"]), Sizes(**plain["sizes"])
+        members = [TwoRelationAttention(sizes, settings) for _ in range(plain["members"])]
+        for number, member in enumerate(members):
+            names = member.state_dict()
+            member.load_state_dict({name: torch.from_numpy(arrays[f"{number}.{name}"]) for name in names})
+        return cls(tuple(members), settings)
+
+
+def fit_attention(
+    evidence: Evidence, fold: IntArray, settings: AttentionSettings, seed: int, device: str
+) -> tuple[AttentionTarget, FloatArray]:
+    """Fit to the visible targets; also the out-of-fold predictions at those visits."""
+    inputs = network_inputs(evidence, device)
+    open_question = evidence.record.target - evidence.kriged.mean
+    known = ~np.isnan(open_question)
+    members, out_of_fold = [], np.full(len(fold), np.nan)
+    for held_out in np.unique(fold[known]):
+        learning, stopping = (
+            np.flatnonzero(known & (fold != held_out)),
+            np.flatnonzero(known & (fold == held_out)),
+        )
+        member = _train(inputs, open_question, learning, stopping, settings, seed + int(held_out))
+        out_of_fold[stopping] = _forward(member, inputs, stopping)[0]
+        members.append(member)
+    return AttentionTarget(tuple(members), settings), evidence.kriged.mean + out_of_fold
+
+
+def _train(
+    inputs: Inputs,
+    open_question: FloatArray,
+    learning: IntArray,
+    stopping: IntArray,
+    settings: AttentionSettings,
+    seed: int,
+) -> TwoRelationAttention:
+    device = inputs.query.device
+    rng = np.random.default_rng(seed)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        network = TwoRelationAttention(inputs.sizes, settings).to(device)
+        optimiser = torch.optim.AdamW(
+            network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
+        )
+        answer = torch.from_numpy(np.nan_to_num(open_question)).float().to(device)
+        looked_at = rng.permutation(stopping)[: settings.most_stopping]
+        best, best_state, waited = np.inf, copy.deepcopy(network.state_dict()), 0
+        for rows in _epochs(learning, settings, rng):
+            _learn(network, optimiser, inputs, answer, rows, settings)
+            error = float(np.mean(np.abs(_forward(network, inputs, looked_at)[0] - open_question[looked_at])))
+            waited += 1
+            if error < best:
+                best, best_state, waited = error, copy.deepcopy(network.state_dict()), 0
+            if waited >= settings.patience:
+                break
+    network.load_state_dict(best_state)
+    return network
+
+
+def _epochs(learning: IntArray, settings: AttentionSettings, rng: np.random.Generator) -> Iterator[IntArray]:
+    """Shuffled rows between two looks at the error; a large cohort is looked at several times a pass."""
+    per_look = min(len(learning), max(settings.most_visits // settings.epochs, settings.batch))
+    for _ in range(settings.epochs):
+        yield rng.permutation(learning)[:per_look]
+
+
+def _learn(
+    network: TwoRelationAttention,
+    optimiser: torch.optim.Optimizer,
+    inputs: Inputs,
+    answer: Tensor,
+    rows: IntArray,
+    settings: AttentionSettings,
+) -> None:
+    network.train()
+    size = min(max(settings.batch, len(rows) // settings.steps_per_pass), settings.largest_batch)
+    for part in np.array_split(rows, max(len(rows) // size, 1)):
+        batch = torch.from_numpy(part).to(answer.device)
+        optimiser.zero_grad()
+        added, _, _ = network(inputs.batch(batch))
+        loss = nn.functional.huber_loss(added, answer[batch], delta=settings.huber)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+
+
+def _forward(network: TwoRelationAttention, inputs: Inputs, rows: IntArray) -> tuple[FloatArray, ...]:
+    """The network's outputs at some visits, in batches of one fixed size (the last one padded)."""
+    network.eval()
+    outputs = []
+    with torch.no_grad():
+        for start in range(0, len(rows), SCORING_BATCH):
+            part = rows[start : start + SCORING_BATCH]
+            padded = torch.from_numpy(np.resize(part, SCORING_BATCH)).to(inputs.query.device)
+            outputs.append([each[: len(part)] for each in network(inputs.batch(padded))])
+    return tuple(torch.cat(each).double().cpu().numpy() for each in zip(*outputs, strict=True))
+
+
+def _device(network: nn.Module) -> str:
+    return str(next(network.parameters()).device)

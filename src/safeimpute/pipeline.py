@@ -1,0 +1,151 @@
+"""The flow on arrays: split for a claim, score what the split allows to be seen, calibrate, release.
+
+The estimator and every evaluation run through these few functions, so that what is scored is what is shipped.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from safeimpute.errors import GuaranteeRefused, VisitsError
+from safeimpute.presets import Plan, VisitScores, score_visits
+from safeimpute.progress import Progress, silent
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays, uniform_per_visit
+from safeimpute.risk.measuring import measuring_odds
+from safeimpute.selection.claims import Claim
+from safeimpute.selection.release import NO_EVIDENCE, OUT_OF_RANGE, OUT_OF_SCOPE, Batch, Decision, decide
+from safeimpute.splits import HIDDEN_SHARE, Role, Roles, hide, split_patients, split_visits
+from safeimpute.tolerance import Tolerance
+
+FEWEST_MEASURED = 30  # fewer measured targets than this cannot be split three ways and learnt from
+NEW_PATIENTS = (
+    0.25  # share of patients set aside as new, where a release to new patients is asked of one table
+)
+TIE_STREAM, XI_STREAM = 0, 1
+
+
+@dataclass(frozen=True)
+class Split:
+    """The role of every visit and, where whole patients are split, of its patient."""
+
+    roles: Roles
+    group: Roles | None = None
+
+    def rows(self, role: Role) -> IntArray:
+        return np.flatnonzero(self.roles == role)
+
+    def patients(self, patient: IntArray, role: Role) -> IntArray:
+        """Patients of a group by number; empty where visits are split."""
+        return np.empty(0, np.int64) if self.group is None else np.unique(patient[self.group == role])
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A fitted, scored table: all that a release at any level needs, before any calibration error is read."""
+
+    arrays: VisitArrays
+    split: Split
+    scores: VisitScores
+    weight: FloatArray
+    outside: dict[str, BoolArray]
+    claim: Claim
+    plan: Plan
+
+    def candidates(self) -> IntArray:
+        """The visits nobody measured; under a claim for new patients, all of them are listed, not all in scope."""
+        return self.split.rows(Role.UNMEASURED)
+
+
+def split_for(claim: Claim, arrays: VisitArrays, seed: int, test_fraction: float = 0.0) -> Split:
+    """The split a claim needs."""
+    measured = ~np.isnan(arrays.target_values)
+    if measured.sum() < FEWEST_MEASURED:
+        raise VisitsError(
+            f"target {arrays.lab_names[arrays.target]!r} is measured at {measured.sum()} visits; at least "
+            f"{FEWEST_MEASURED} are needed to learn, validate and calibrate."
+        )
+    rng = np.random.default_rng([seed, 0])
+    if not claim.new_patients:
+        return Split(split_visits(measured, rng, test_fraction=test_fraction))
+    return Split(*split_patients(arrays.patient, measured, rng, test_fraction=test_fraction or NEW_PATIENTS))
+
+
+def score_split(
+    arrays: VisitArrays,
+    split: Split,
+    claim: Claim,
+    plan: Plan,
+    plausible: tuple[float, float] | None = None,
+    progress: Progress = silent,
+) -> Scored:
+    """Fit and score what the split allows to be seen, and say which visits the claim cannot cover."""
+    if claim.new_patients and plan.preset == "paper":
+        raise GuaranteeRefused(
+            f"claim {claim.name!r} needs the preset 'best': the paper's network knows only the visits it was "
+            "trained with, so nothing can be promised for patients it never saw."
+        )
+    learn = None if split.group is None else np.isin(split.group, (Role.TRAINING, Role.VALIDATION))
+    scores = score_visits(hide(arrays, split.roles), plan, learn, progress)
+    outside = {NO_EVIDENCE: scores.no_evidence}
+    if plausible is not None:
+        outside[OUT_OF_RANGE] = (scores.value < plausible[0]) | (scores.value > plausible[1])
+    weight = np.ones(len(arrays))
+    if claim.unmeasured:
+        weight, outside[OUT_OF_SCOPE] = _weigh(arrays, split, scores, learn, plan.seed)
+    return Scored(arrays, split, scores, weight, outside, claim, plan)
+
+
+def _weigh(
+    arrays: VisitArrays, split: Split, scores: VisitScores, learn: BoolArray | None, seed: int
+) -> tuple[FloatArray, BoolArray]:
+    """Odds of being a candidate against being scored, and where they are too large."""
+    unmeasured = split.roles == Role.UNMEASURED
+    if not unmeasured.any():
+        return np.ones(len(arrays)), np.zeros(len(arrays), dtype=bool)
+    if learn is None:
+        learn = unmeasured | np.isin(split.roles, (Role.TRAINING, Role.VALIDATION))
+    found = measuring_odds(
+        scores.features, unmeasured, learn, arrays.patient, np.random.default_rng([seed, 1])
+    )
+    return found.odds / (1.0 if split.group is None else HIDDEN_SHARE), found.too_large
+
+
+def release(
+    scored: Scored,
+    tolerance: Tolerance,
+    alpha: float,
+    candidates: IntArray,
+    truth: FloatArray,
+    split: Split | None = None,
+) -> Decision:
+    """Calibrate and release: the only place where calibration errors are used."""
+    split = split or scored.split
+    value, patient, seed = scored.scores.value, scored.arrays.patient, scored.plan.seed
+    calibration, own = split.rows(Role.CALIBRATION), split.rows(Role.TEST)
+    own = own if scored.claim.new_patients and scored.claim.unmeasured else own[:0]
+    batch = Batch(
+        risk=scored.scores.risk_at(tolerance),
+        tie=uniform_per_visit(scored.arrays.visit_key, seed, TIE_STREAM),
+        patient=patient,
+        weight=scored.weight,
+        outside=_with_patients_in_scope(scored.outside, split),
+        calibration=calibration,
+        bad=tolerance.risky(value[calibration], truth[calibration]),
+        candidates=candidates,
+        validation=split.rows(Role.VALIDATION),
+        xi=float(np.random.default_rng([seed, XI_STREAM, 2]).random()),
+        own_scored=own,
+        own_bad=tolerance.risky(value[own], truth[own]),
+        calibration_patients=split.patients(patient, Role.CALIBRATION),
+        new_patients=split.patients(patient, Role.TEST),
+    )
+    return decide(batch, scored.claim, alpha, published_ties=scored.plan.preset == "paper")
+
+
+def _with_patients_in_scope(outside: dict[str, BoolArray], split: Split) -> dict[str, BoolArray]:
+    """A release to new patients covers neither those that trained nor, as candidates, those that calibrate."""
+    if split.group is None:
+        return outside
+    calibrating = (split.group == Role.CALIBRATION) & (split.roles != Role.UNMEASURED)
+    others = ~((split.group == Role.TEST) | calibrating)
+    return outside | {OUT_OF_SCOPE: outside.get(OUT_OF_SCOPE, others) | others}

@@ -1,0 +1,161 @@
+"""The two systems over one architecture: each turns a task into a value and a risk for every visit."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from safeimpute.graph.event_graph import GraphSettings, build_graph
+from safeimpute.graph.evidence import EvidenceSettings, fit_evidence, read_evidence
+from safeimpute.graph.perturbation import PerturbationSettings
+from safeimpute.imputers.blend import BlendImputer, BlendSettings
+from safeimpute.imputers.gcn import GcnImputer, GcnSettings
+from safeimpute.progress import Progress, Stopwatch, silent
+from safeimpute.records.arrays import BoolArray, FloatArray, VisitArrays
+from safeimpute.risk.learned import fit_risk, prepare_risk
+from safeimpute.risk.proxy import BETA, proxy_risk
+from safeimpute.splits import HIDDEN_SHARE, Task
+from safeimpute.tolerance import Tolerance
+
+PresetName = Literal["best", "paper"]
+
+
+@dataclass(frozen=True)
+class PaperSettings:
+    """The paper's system; each switch of its ablations is a field."""
+
+    graph: GraphSettings = field(default_factory=GraphSettings)
+    gcn: GcnSettings = field(default_factory=GcnSettings)
+    perturbation: PerturbationSettings = field(default_factory=PerturbationSettings)
+    beta: float = BETA
+
+
+@dataclass(frozen=True)
+class BestSettings:
+    """Blend of course, boosted trees and attention, ranked by a learned risk."""
+
+    blend: BlendSettings = field(default_factory=BlendSettings)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which preset to fit, for which tolerance, from which seed, where."""
+
+    preset: PresetName
+    tolerance: Tolerance
+    seed: int
+    device: str = "cpu"
+    paper: PaperSettings = field(default_factory=PaperSettings)
+    best: BestSettings = field(default_factory=BestSettings)
+
+
+@dataclass(frozen=True)
+class VisitScores:
+    """What a preset says about every visit, before anything is calibrated. Depends on no hidden target."""
+
+    value: FloatArray  # imputation, in the target's unit
+    risk: FloatArray  # larger is riskier
+    spread: FloatArray  # relative width of an interval around the value
+    no_evidence: BoolArray  # nothing supports the value: outside every promise
+    features: FloatArray  # visits x what the risk could see, for the measuring model
+    seconds: Mapping[str, float]
+    signals: Mapping[str, FloatArray] = field(default_factory=dict)  # what the risk was made of
+    arrays: Mapping[str, Any] = field(default_factory=dict)  # fitted weights, for the model folder
+    plain: Mapping[str, Any] = field(default_factory=dict)  # the rest of the fitted state, JSON-able
+    rerank: Callable[[Tolerance], FloatArray] | None = (
+        None  # the risk at another tolerance, if it depends on it
+    )
+
+    def risk_at(self, tolerance: Tolerance) -> FloatArray:
+        return self.risk if self.rerank is None else self.rerank(tolerance)
+
+
+def score_visits(
+    task: Task, plan: Plan, learn: BoolArray | None = None, progress: Progress = silent
+) -> VisitScores:
+    """Fit the plan's preset and score every visit; `learn` marks the visits of patients that may train."""
+    if plan.preset == "paper":
+        return _score_with_paper(task, plan, progress)
+    return _score_with_best(task, plan, learn, progress)
+
+
+def _score_with_paper(task: Task, plan: Plan, progress: Progress) -> VisitScores:
+    """Event graph, two-relation network, proxy risk."""
+    watch, settings = Stopwatch(), plan.paper
+    rng = np.random.default_rng(plan.seed)
+    imputer = GcnImputer(
+        settings.gcn,
+        settings.graph,
+        settings.perturbation,
+        on_epoch=lambda done, most: progress("training the network", done / most),
+    )
+    progress("building the graph", 0.0)
+    with watch.stage("graph"):
+        graph = build_graph(task, settings.graph, rng, plan.device)
+    with watch.stage("fit"):
+        fitted = imputer.fit_on(graph, task, rng, plan.device)
+    progress("scoring risk", 0.0)
+    with watch.stage("risk"):
+        imputation = fitted.impute(task)
+        risk = proxy_risk(imputation, settings.beta)
+        source = fit_evidence(task, EvidenceSettings(), rng)
+        evidence = read_evidence(task.visits, source, plan.device)
+    return VisitScores(
+        value=imputation.value,
+        risk=risk,
+        spread=np.ones(len(risk)),
+        no_evidence=graph.without_evidence,
+        features=np.column_stack([evidence.matrix, *imputation.signals.values()]),
+        seconds=watch.seconds,
+        signals=imputation.signals,
+        arrays={name: tensor.cpu().numpy() for name, tensor in fitted.network.state_dict().items()},
+    )
+
+
+def _score_with_best(task: Task, plan: Plan, learn: BoolArray | None, progress: Progress) -> VisitScores:
+    """Evidence, blended imputers, learned risk."""
+    watch = Stopwatch()
+    rng = np.random.default_rng(plan.seed)
+    lesson = task if learn is None else task.of_patients(learn)
+    progress("learning to impute", 0.0)
+    with watch.stage("fit"):
+        fit = BlendImputer(plan.best.blend).fit_whole(lesson, rng, plan.device)
+    progress("learning the risk", 0.4)
+    with watch.stage("risk"):
+        ground = prepare_risk(lesson, fit.evidence, fit.out_of_sample, rng)
+        fitted_risk = fit_risk(ground, plan.tolerance, plan.seed)
+    progress("imputing", 0.8)
+    with watch.stage("graph"):
+        evidence = fit.evidence if learn is None else fit.fitted.read(_thinned(task, learn, rng), plan.device)
+    with watch.stage("risk"):
+        imputation = fit.fitted.impute_from(evidence)
+        risk = fitted_risk.score(evidence, imputation)
+        spread = ground.spread.spread(evidence, imputation)
+
+    def risk_at(tolerance: Tolerance) -> FloatArray:
+        if tolerance == plan.tolerance:
+            return risk
+        return fit_risk(ground, tolerance, plan.seed).score(evidence, imputation)
+
+    blend_arrays, blend_plain = fit.fitted.state()
+    risk_arrays, risk_plain = fitted_risk.state()
+    return VisitScores(
+        value=imputation.value,
+        risk=risk,
+        spread=spread,
+        no_evidence=np.zeros(len(risk), dtype=bool),
+        features=evidence.matrix,
+        seconds=watch.seconds,
+        signals=imputation.signals,
+        arrays={f"blend.{name}": array for name, array in blend_arrays.items()}
+        | {f"risk.{name}": array for name, array in risk_arrays.items()},
+        plain={"blend": blend_plain, "risk": risk_plain},
+        rerank=risk_at,
+    )
+
+
+def _thinned(task: Task, learn: BoolArray, rng: np.random.Generator) -> VisitArrays:
+    """Training patients with as many targets hidden as everybody else, so that their evidence compares."""
+    drawn = learn & (rng.random(len(learn)) < HIDDEN_SHARE)
+    return task.visits.with_target(np.where(drawn, np.nan, task.visits.target_values))

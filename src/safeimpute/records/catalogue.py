@@ -1,0 +1,231 @@
+"""The labs this project knows, read from one TOML file: codes, units, ranges; used by cohorts and reports."""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from safeimpute.errors import OptionError
+
+Vocabulary = Literal["mimic", "loinc", "omop", "meds"]
+Code = int | str
+
+_LOOKBACK = re.compile(r"(\d+)([dh])")
+_LAB_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+
+
+def parse_lookback(text: str) -> timedelta:
+    """`7d` or `12h` as a duration."""
+    match = _LOOKBACK.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("a look-back is a whole number of days or hours: 7d, 90d, 12h")
+    amount = int(match[1])
+    return timedelta(days=amount) if match[2] == "d" else timedelta(hours=amount)
+
+
+def normal_unit(text: str) -> str:
+    """The spelling by which units are compared; readers apply the same rule to the source's units."""
+    return text.strip().lower()
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Conversion(_Entry):
+    """Value in the lab's unit = result x times + plus."""
+
+    times: float = Field(default=1.0, gt=0)
+    plus: float = 0.0
+
+    @property
+    def changes(self) -> bool:
+        return (self.times, self.plus) != (1.0, 0.0)
+
+
+class Codes(_Entry):
+    """One specimen's codes by vocabulary; MIMIC's item numbers also name its MEDS codes."""
+
+    mimic: tuple[int, ...] = ()
+    loinc: tuple[str, ...] = ()
+    omop: tuple[int, ...] = ()
+    meds: tuple[str, ...] = ()
+
+    def of(self, vocabulary: Vocabulary) -> tuple[Code, ...]:
+        if vocabulary == "meds":
+            return (*self.meds, *(f"LAB//{item}" for item in self.mimic))
+        codes: tuple[Code, ...] = getattr(self, vocabulary)
+        return codes
+
+
+class Derivatives(Codes):
+    """What is calculated from a lab: single codes, and whole labs by name."""
+
+    labs: tuple[str, ...] = ()
+
+
+class AllowableError(_Entry):
+    """What a regulator tolerates from the analyser; the larger where both are given."""
+
+    percent: float | None = Field(default=None, gt=0)
+    absolute: float | None = Field(default=None, gt=0)
+    source: str
+
+    @model_validator(mode="after")
+    def _has_a_limit(self) -> Self:
+        if self.percent is None and self.absolute is None:
+            raise ValueError("give percent, absolute or both")
+        return self
+
+    def describe(self, unit: str) -> str:
+        absolute = f"{self.absolute:g} {unit}" if self.absolute else ""
+        percent = f"{self.percent:g} %" if self.percent else ""
+        return " or ".join(filter(None, (absolute, percent)))
+
+
+class Range(_Entry):
+    low: float
+    high: float
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_pair(cls, pair: Any) -> Any:
+        if isinstance(pair, list) and len(pair) == 2:
+            return {"low": pair[0], "high": pair[1]}
+        return pair
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError("the first number of a range must be below the second")
+        return self
+
+
+def _checked_lookback(text: str) -> str:
+    parse_lookback(text)
+    return text
+
+
+class Lab(_Entry):
+    """One lab: what it is called, how it is coded and measured, which values are possible."""
+
+    name: str
+    title: str
+    unit: str
+    units: dict[str, Conversion] = {}
+    reject: Range
+    flag: Range
+    lookback: Annotated[str, AfterValidator(_checked_lookback)]
+    codes: dict[str, Codes]
+    derivatives: Derivatives = Derivatives()
+    allowable_error: AllowableError | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not _LAB_NAME.fullmatch(self.name):
+            raise ValueError("a lab's name is lower-case letters, digits and single underscores")
+        if not (self.reject.low <= self.flag.low and self.flag.high <= self.reject.high):
+            raise ValueError("the flag range must lie inside the reject range")
+        return self
+
+    @property
+    def conversions(self) -> dict[str, Conversion]:
+        """How to reach the lab's unit from each accepted unit, by normal spelling."""
+        accepted = {normal_unit(unit): conversion for unit, conversion in self.units.items()}
+        return {normal_unit(self.unit): Conversion()} | accepted
+
+    def codes_in(self, vocabulary: Vocabulary, specimens: tuple[str, ...] | None = None) -> tuple[Code, ...]:
+        """This lab's codes in one vocabulary, of all specimens or of the named ones."""
+        chosen = self.codes if specimens is None else {name: self.codes[name] for name in specimens}
+        return tuple(code for codes in chosen.values() for code in codes.of(vocabulary))
+
+
+class DiabetesCodes(_Entry):
+    """Diagnosis codes by vocabulary; ICD codes are prefixes without dots."""
+
+    icd9: tuple[str, ...]
+    icd10: tuple[str, ...]
+    omop: tuple[int, ...]
+    snomed: tuple[str, ...]
+
+
+class Catalogue(_Entry):
+    labs: dict[str, Lab]
+    diabetes: dict[str, DiabetesCodes]
+    omop_units: dict[int, str]
+
+    def lab(self, name: str) -> Lab:
+        if name not in self.labs:
+            close = difflib.get_close_matches(name, self.labs, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise OptionError(
+                f"lab {name!r} is not in the catalogue.{hint} Known labs: {', '.join(sorted(self.labs))}. "
+                "Others can be added with --catalogue FILE.toml."
+            )
+        return self.labs[name]
+
+    @model_validator(mode="after")
+    def _each_code_names_one_lab(self) -> Self:
+        owners: dict[tuple[Vocabulary, Code], str] = {}
+        for vocabulary, code, lab in _coded(self.labs):
+            if owners.setdefault((vocabulary, code), lab) != lab:
+                raise ValueError(
+                    f"{vocabulary} code {code} stands for both {owners[vocabulary, code]} and {lab}"
+                )
+        return self
+
+
+def _coded(labs: dict[str, Lab]) -> Iterator[tuple[Vocabulary, Code, str]]:
+    vocabularies: tuple[Vocabulary, ...] = ("mimic", "loinc", "omop", "meds")
+    for lab in labs.values():
+        for vocabulary in vocabularies:
+            for code in lab.codes_in(vocabulary):
+                yield vocabulary, code, lab.name
+
+
+def load_catalogue(added: Path | None = None) -> Catalogue:
+    """The bundled catalogue, with the labs of a user's TOML file added to it."""
+    bundled = _bundled()
+    if added is None:
+        return _validated(bundled, "the bundled catalogue")
+    extra = _user_labs(added)
+    if known := sorted(set(extra) & set(bundled["labs"])):
+        raise OptionError(f"{added}: {', '.join(known)} already in the catalogue. Give the lab another name.")
+    return _validated(bundled | {"labs": bundled["labs"] | extra}, str(added))
+
+
+@cache
+def _bundled() -> dict[str, Any]:
+    text = (resources.files("safeimpute.records") / "catalogue.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def _user_labs(path: Path) -> dict[str, Any]:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionError(f"catalogue {path} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise OptionError(f"catalogue {path} is not valid TOML: {error}.") from None
+    if set(document) != {"labs"} or not isinstance(document["labs"], dict):
+        raise OptionError(f"catalogue {path} must hold [labs.NAME] tables and nothing else.")
+    return document["labs"]
+
+
+def _validated(document: dict[str, Any], origin: str) -> Catalogue:
+    named = {
+        name: entry | {"name": name} if isinstance(entry, dict) else entry
+        for name, entry in document["labs"].items()
+    }
+    try:
+        return Catalogue.model_validate(document | {"labs": named})
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+        raise OptionError(f"{origin}: {faults}.") from None

@@ -1,0 +1,191 @@
+"""Runs a cohort definition on a source and writes visits and record; nothing half-written remains."""
+
+import hashlib
+import json
+import platform
+import re
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import ibis
+import ibis.expr.types as ir
+
+from safeimpute import __version__
+from safeimpute.errors import OptionError, SourceError
+from safeimpute.progress import Progress, silent
+from safeimpute.records.catalogue import Catalogue
+from safeimpute.records.cohort import accounts, results, visits
+from safeimpute.records.cohort.definition import CohortDefinition
+from safeimpute.records.cohort.summary import PUBLISHED, summarise
+from safeimpute.records.readers import Reader, reader_for
+from safeimpute.records.readers.engine import Budget, Source
+from safeimpute.records.readers.faults import translated_faults
+
+_MEMORY = re.compile(r"\d+(\.\d+)?\s*(MB|GB|MiB|GiB)", re.IGNORECASE)
+
+
+def build_cohort(
+    kind: str,
+    location: str,
+    definition: CohortDefinition,
+    out: Path,
+    *,
+    catalogue: Catalogue,
+    force: bool = False,
+    memory: str = "1500MB",
+    threads: int | None = None,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Build the visits table at `out` and its record beside it; returns the record."""
+    reader = reader_for(kind)
+    record_path = _outputs(out, force=force)
+    if not _MEMORY.fullmatch(memory.strip()):
+        raise OptionError(f"memory {memory!r} is not understood. Write it like 1500MB or 2GB.")
+    with tempfile.TemporaryDirectory(prefix=".safeimpute-cohort-", dir=out.parent) as folder:
+        budget = Budget(work=Path(folder), memory=memory, threads=threads)
+        source = reader.open_source(location, catalogue, budget)
+        try:
+            found = _run(source, reader, definition, budget.work / "visits.parquet", progress)
+            engine = f"{source.engine.name} {source.engine.version}"
+        finally:
+            source.engine.disconnect()
+        record = _record(kind, source, reader, definition, engine, budget.work / "visits.parquet") | found
+        record["published"] = PUBLISHED.get(kind) if definition.target.name == "hba1c" else None
+        (budget.work / "record.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        _publish(budget.work, out, record_path)
+    return record
+
+
+def _outputs(out: Path, *, force: bool) -> Path:
+    """The record's path, after checking that both files may be written."""
+    if out.suffix != ".parquet":
+        raise OptionError(f"output {out} must end in .parquet.")
+    if not out.parent.is_dir():
+        raise OptionError(f"folder {out.parent} is not there. Create it first.")
+    record_path = out.with_suffix(".cohort.json")
+    existing = [str(path) for path in (out, record_path) if path.exists()]
+    if existing and not force:
+        raise OptionError(f"{' and '.join(existing)} would be overwritten. Use --force, or another name.")
+    return record_path
+
+
+def _publish(work: Path, out: Path, record_path: Path) -> None:
+    """The visits appear last: where they are, the record is, and both are whole."""
+    out.unlink(missing_ok=True)
+    (work / "record.json").replace(record_path)
+    (work / "visits.parquet").replace(out)
+
+
+def _run(
+    source: Source,
+    reader: Reader,
+    definition: CohortDefinition,
+    parquet: Path,
+    progress: Progress,
+) -> dict[str, Any]:
+    progress("finding the patients of the cohort", 0.0)
+    patients = _saved_patients(source, reader.patients(source))
+    members = _members(source, reader, definition)
+    progress("reading the results, one pass", 0.1)
+    gathered = source.saved(
+        "gathered", results.gather(reader.results(source), definition, reader.VOCABULARY, members)
+    )
+    judged = results.judge(gathered, definition, patients)
+    measured = source.saved("measured", results.merge(judged))
+    progress("building the visits", 0.7)
+    anchors = source.saved(
+        "anchors", visits.anchor_visits(measured, definition, _stays(source, reader, definition, members))
+    )
+    found = source.saved("found", visits.look_back(anchors, measured, definition))
+    counts = accounts.account(source, gathered, judged, measured, found)
+    _require_target(definition, counts)
+    known_clock = bool(source.rows(measured.agg(known=measured.known.count()))[0]["known"])
+    progress("writing the visits", 0.9)
+    table = visits.visits_table(found, measured, patients, definition, known_clock=known_clock)
+    with translated_faults(source.place):
+        table.to_parquet(parquet)
+    return {
+        "accounts": counts,
+        "contacts": _contacts(source, anchors, found),
+        "remarks": accounts.remarks(source, judged, definition),
+        "clocks": ["drawn", "known"] if known_clock else ["drawn"],
+        "columns": table.columns,
+        "notes": source.notes,
+    }
+
+
+def _saved_patients(source: Source, patients: ir.Table) -> ir.Table:
+    listed = patients.filter(patients.subject_id.notnull()).distinct()
+    saved = source.saved("patients", listed)
+    repeated = saved.count() - saved.subject_id.nunique()
+    if several := source.rows(saved.agg(several=repeated))[0]["several"]:
+        raise SourceError(
+            f"{source.place} lists {several:,} patients more than once with different sex or birth. "
+            "Keep one row per patient."
+        )
+    return saved
+
+
+def _members(source: Source, reader: Reader, definition: CohortDefinition) -> ir.Table | None:
+    if definition.diabetes == "none":
+        return None
+    codes = source.catalogue.diabetes[definition.diabetes]
+    return source.saved("members", results.cohort_members(reader.diagnoses(source), codes))
+
+
+def _stays(
+    source: Source, reader: Reader, definition: CohortDefinition, members: ir.Table | None
+) -> ir.Table | None:
+    if definition.anchors == "target":
+        return None
+    listed = reader.admissions(source)
+    stays = listed.filter(listed.subject_id.notnull(), listed.admitted.notnull())
+    undated = source.rows(listed.agg(n=listed.admitted.isnull().sum().cast("int64")))[0]["n"]
+    if undated:
+        source.notes.append(f"{undated:,} admissions have no possible date and were passed over")
+    return stays if members is None else stays.semi_join(members, "subject_id")
+
+
+def _contacts(source: Source, anchors: ir.Table, found: ir.Table) -> dict[str, int]:
+    """How many places for a visit there were, and how many had no lab value to show."""
+    places = source.rows(anchors.agg(n=anchors.count()))[0]["n"]
+    filled = source.rows(found.select("subject_id", "time").distinct().agg(n=ibis._.count()))[0]["n"]
+    return {"anchors": places, "without_any_lab_value": places - filled}
+
+
+def _require_target(definition: CohortDefinition, counts: dict[str, Any]) -> None:
+    target = definition.target.name
+    if counts["used"].get(target):
+        return
+    reasons = counts["set_aside"] | counts["not_relevant"]
+    fates = [f"{labs[target]:,} {reason}" for reason, labs in reasons.items() if labs.get(target)]
+    raise SourceError(
+        f"no usable result of the target {target!r} among {counts['rows']:,} rows "
+        f"({'; '.join(fates) or 'its codes do not occur'}). Nothing was written. "
+        "Check the target, the units and --diabetes."
+    )
+
+
+def _record(
+    kind: str, source: Source, reader: Reader, definition: CohortDefinition, engine: str, parquet: Path
+) -> dict[str, Any]:
+    labs = tuple(item.name for item in definition.labs)
+    with parquet.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {
+        "source": {"kind": kind, "title": reader.TITLE, "place": source.place},
+        "definition": definition.resolved(reader.VOCABULARY),
+        "labs": list(labs),
+        "attributes": ["sex", "age"],
+        "visits_sha256": digest,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {
+            "safeimpute": __version__,
+            "ibis": ibis.__version__,
+            "engine": engine,
+            "python": platform.python_version(),
+        },
+        "summary": summarise(parquet, labs),
+    }

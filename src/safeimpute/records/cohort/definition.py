@@ -1,0 +1,139 @@
+"""What a cohort is: target, labs, anchors, who is diabetic, how far back a visit looks; made from options."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, get_args
+
+from safeimpute.errors import OptionError
+from safeimpute.records.catalogue import Catalogue, Code, Lab, Vocabulary, parse_lookback
+
+Anchors = Literal["target", "any"]
+Diabetes = Literal["any", "primary", "none"]
+
+PAPER_LABS = ("hba1c", "glucose", "cholesterol")
+
+
+@dataclass(frozen=True)
+class CohortLab:
+    """One lab as this cohort uses it."""
+
+    lab: Lab
+    lookback: timedelta
+    specimens: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.lab.name
+
+    def codes_in(self, vocabulary: Vocabulary) -> tuple[Code, ...]:
+        return self.lab.codes_in(vocabulary, self.specimens)
+
+
+@dataclass(frozen=True)
+class CohortDefinition:
+    target: CohortLab
+    inputs: tuple[CohortLab, ...]
+    anchors: Anchors
+    diabetes: Diabetes
+
+    @property
+    def labs(self) -> tuple[CohortLab, ...]:
+        return (self.target, *self.inputs)
+
+    def derivatives_in(self, vocabulary: Vocabulary) -> tuple[Code, ...]:
+        """Codes of results calculated from the target: counted, never used."""
+        return self.target.lab.derivatives.of(vocabulary)
+
+    def resolved(self, vocabulary: Vocabulary) -> dict[str, Any]:
+        """Everything the build used, for its record."""
+        return {
+            "target": self.target.name,
+            "anchors": self.anchors,
+            "diabetes": self.diabetes,
+            "labs": {
+                self.target.name: _lab_record(self.target, vocabulary) | {"lookback_hours": 0},
+                **{item.name: _lab_record(item, vocabulary) for item in self.inputs},
+            },
+            "derivatives_set_aside": list(self.derivatives_in(vocabulary)),
+        }
+
+
+def _lab_record(item: CohortLab, vocabulary: Vocabulary) -> dict[str, Any]:
+    lab = item.lab
+    return {
+        "unit": lab.unit,
+        "codes": list(item.codes_in(vocabulary)),
+        "specimens": list(item.specimens),
+        "lookback_hours": item.lookback / timedelta(hours=1),
+        "units": {unit: [rule.times, rule.plus] for unit, rule in lab.conversions.items()},
+        "reject_outside": [lab.reject.low, lab.reject.high],
+        "flag_outside": [lab.flag.low, lab.flag.high],
+    }
+
+
+def define_cohort(
+    catalogue: Catalogue,
+    *,
+    target: str,
+    labs: tuple[str, ...] | None = None,
+    anchors: str = "target",
+    diabetes: str = "any",
+    lookback: str = "",
+    glucose: str = "serum,blood-gas",
+) -> CohortDefinition:
+    """The options of a build as a checked definition; without `labs`, the labs of the published cohort."""
+    _require(anchors, get_args(Anchors), "anchors")
+    _require(diabetes, get_args(Diabetes), "diabetes")
+    names = tuple(dict.fromkeys(PAPER_LABS if labs is None else labs))
+    inputs = tuple(name for name in names if name != target)
+    _refuse_derivatives(catalogue, target, inputs)
+    windows = _lookbacks(lookback, inputs)
+    specimens = {"glucose": _split(glucose)}
+
+    def planned(name: str) -> CohortLab:
+        lab = catalogue.lab(name)
+        chosen = specimens.get(name) or tuple(lab.codes)
+        for specimen in chosen:
+            _require(specimen, tuple(lab.codes), f"specimen of {name}")
+        return CohortLab(lab, windows.get(name, parse_lookback(lab.lookback)), chosen)
+
+    return CohortDefinition(
+        target=planned(target),
+        inputs=tuple(planned(name) for name in inputs),
+        anchors="any" if anchors == "any" else "target",
+        diabetes=next(choice for choice in get_args(Diabetes) if choice == diabetes),
+    )
+
+
+def _require(given: str, choices: tuple[str, ...], option: str) -> None:
+    if given not in choices:
+        raise OptionError(f"{option} {given!r} is not understood. Choose from: {', '.join(choices)}.")
+
+
+def _refuse_derivatives(catalogue: Catalogue, target: str, inputs: tuple[str, ...]) -> None:
+    derived = catalogue.lab(target).derivatives
+    vocabularies: tuple[Vocabulary, ...] = get_args(Vocabulary)
+    for name in inputs:
+        lab = catalogue.lab(name)
+        if name in derived.labs or any(set(derived.of(v)) & set(lab.codes_in(v)) for v in vocabularies):
+            raise OptionError(
+                f"lab {name!r} is calculated from the target {target!r} and would give the answer away. "
+                "Leave it out."
+            )
+
+
+def _lookbacks(text: str, names: tuple[str, ...]) -> dict[str, timedelta]:
+    """`glucose=7d,cholesterol=90d`."""
+    windows = {}
+    for part in _split(text):
+        name, _, window = part.partition("=")
+        _require(name, names, "look-back for lab")
+        try:
+            windows[name] = parse_lookback(window)
+        except ValueError as error:
+            raise OptionError(f"look-back {part!r} is not understood: {error}.") from None
+    return windows
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())

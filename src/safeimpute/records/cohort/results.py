@@ -1,0 +1,153 @@
+"""From a source's results to usable measurements: one pass over the source, every row given a fate."""
+
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import ibis
+import ibis.expr.types as ir
+
+from safeimpute.records.catalogue import Code, DiabetesCodes, Vocabulary
+from safeimpute.records.cohort.definition import CohortDefinition
+
+# Not relevant: nothing is wrong with the row, this cohort has no place for it.
+OTHER_CODE = "other code"
+OUTSIDE = "patient outside the cohort"
+UNUSED = "no visit looks back to it"
+NOT_RELEVANT = (OTHER_CODE, OUTSIDE, UNUSED)
+
+# Set aside: a row this cohort would have used, had it been sound. The first reason that holds counts.
+DERIVATIVE = "calculated from the target"
+NO_PATIENT = "no patient identifier"
+NO_DATE = "no possible date"
+UNBORN = "dated before birth"
+NOT_FINAL = "result not final"
+CENSORED = "censored (< or >)"
+NO_NUMBER = "no number"
+NO_UNIT = "no unit"
+UNKNOWN_UNIT = "unknown unit"
+OUT_OF_RANGE = "out of range"
+SET_ASIDE = (
+    DERIVATIVE, NO_PATIENT, NO_DATE, UNBORN, NOT_FINAL,
+    CENSORED, NO_NUMBER, NO_UNIT, UNKNOWN_UNIT, OUT_OF_RANGE,
+)  # fmt: skip
+
+_DERIVED = "(derived)"  # stands for a lab name; no lab can be called that
+_CENSORED_TEXT = r"^\s*([<>≤≥]|less than|greater than|more than|below|above|under|over)"
+
+
+def cohort_members(diagnoses: ir.Table, codes: DiabetesCodes) -> ir.Table:
+    """Patients with a diabetes code at any time in the record."""
+    code = diagnoses.code.upper().replace(".", "")
+    listed = [
+        (diagnoses.vocabulary == "omop") & code.isin([str(concept) for concept in codes.omop]),
+        (diagnoses.vocabulary == "snomed") & code.isin(list(codes.snomed)),
+        (diagnoses.vocabulary == "icd9") & _any(code.startswith(prefix) for prefix in codes.icd9),
+        (diagnoses.vocabulary == "icd10") & _any(code.startswith(prefix) for prefix in codes.icd10),
+    ]
+    return diagnoses.filter(_any(listed), diagnoses.subject_id.notnull()).select("subject_id").distinct()
+
+
+def gather(
+    results: ir.Table, definition: CohortDefinition, vocabulary: Vocabulary, members: ir.Table | None
+) -> ir.Table:
+    """The rows this cohort needs, identical ones counted together; all others only counted, by reason.
+
+    Everything collapses into one grouping, so that a compressed file is read once for rows and counts.
+    `members` None means that every patient belongs to the cohort.
+    """
+    coded = results.mutate(lab=_lab_of(results.code, definition, vocabulary))
+    coded = coded.mutate(subject_id=coded.lab.notnull().ifelse(coded.subject_id, ibis.null()))
+    outside = ibis.literal(False)
+    if members is not None:
+        belongs = members.select(member=members.subject_id)
+        coded = coded.left_join(belongs, coded.subject_id == belongs.member)
+        outside = coded.subject_id.notnull() & coded.member.isnull()
+    placed = coded.mutate(place=ibis.cases((coded.lab.isnull(), OTHER_CODE), (outside, OUTSIDE)))
+    needed = placed.place.isnull()
+    censored = (placed.operator.notnull() & (placed.operator != "=")) | (
+        placed.text.lower().re_search(_CENSORED_TEXT).fill_null(False)
+    )
+    columns = {
+        "subject_id": placed.subject_id,
+        "drawn": placed.drawn,
+        "known": placed.known,
+        "value": placed.value,
+        "unit": placed.unit.strip().lower(),
+        "final": placed.final,
+        "censored": censored,
+    }
+    kept = {name: needed.ifelse(column, ibis.null(column.type())) for name, column in columns.items()}
+    slim = placed.select(place=placed.place, lab=placed.lab, **kept)
+    return slim.group_by(slim.columns).agg(rows=slim.count())
+
+
+def _lab_of(code: ir.Value, definition: CohortDefinition, vocabulary: Vocabulary) -> ir.Value:
+    def as_stored(codes: Iterable[Code]) -> list[Any]:
+        return [int(known) if code.type().is_integer() else str(known) for known in codes]
+
+    named = [(code.isin(as_stored(item.codes_in(vocabulary))), item.name) for item in definition.labs]
+    derived = as_stored(definition.derivatives_in(vocabulary))
+    return ibis.cases(*named, *([(code.isin(derived), _DERIVED)] if derived else []))
+
+
+def judge(gathered: ir.Table, definition: CohortDefinition, patients: ir.Table) -> ir.Table:
+    """The needed rows with their value in the lab's unit and their fate: null when usable, else why not."""
+    needed = gathered.filter(gathered.place.isnull())
+    births = patients.select(owner=patients.subject_id, born=patients.born)
+    rows = needed.left_join(births, needed.subject_id == births.owner).drop("owner")
+    rows = rows.mutate(converted=_converted(rows, definition))
+    unit = rows.unit.fill_null("")
+    fate = ibis.cases(
+        (rows.lab == _DERIVED, DERIVATIVE),
+        (rows.subject_id.isnull(), NO_PATIENT),
+        (rows.drawn.isnull(), NO_DATE),
+        (rows.born.notnull() & (rows.drawn < rows.born), UNBORN),
+        (~rows.final, NOT_FINAL),
+        (rows.censored, CENSORED),
+        (rows.value.isnull(), NO_NUMBER),
+        (unit == "", NO_UNIT),
+        (rows.converted.isnull(), UNKNOWN_UNIT),
+        (~_within(rows, definition, "reject"), OUT_OF_RANGE),
+    )
+    return rows.mutate(fate=fate, flagged=~_within(rows, definition, "flag"))
+
+
+def _converted(rows: ir.Table, definition: CohortDefinition) -> ir.Value:
+    branches = []
+    for item in definition.labs:
+        for unit, rule in item.lab.conversions.items():
+            value = rows.value * rule.times + rule.plus if rule.changes else rows.value
+            branches.append(((rows.lab == item.name) & (rows.unit == unit), value))
+    return ibis.cases(*branches)
+
+
+def _within(rows: ir.Table, definition: CohortDefinition, limits: str) -> ir.Value:
+    branches = []
+    for item in definition.labs:
+        accepted = getattr(item.lab, limits)
+        inside = (rows.converted >= accepted.low) & (rows.converted <= accepted.high)
+        branches.append((rows.lab == item.name, inside))
+    return ibis.cases(*branches, else_=False)
+
+
+def merge(judged: ir.Table) -> ir.Table:
+    """One measurement per patient, lab and moment: the mean of its results, known when the last is."""
+    usable = judged.filter(judged.fate.isnull())
+    groups = usable.group_by("subject_id", "lab", "drawn").agg(
+        low=usable.converted.min(),
+        high=usable.converted.max(),
+        total=(usable.converted.cast("decimal(18, 6)") * usable.rows).sum(),
+        known=usable.known.max(),
+        rows=usable.rows.sum().cast("int64"),
+    )
+    # Summed as decimals, and left alone where all agree: the mean must not depend on the order of rows, which
+    # differs between engines and between runs.
+    mean = groups.total.cast("float64") / groups.rows
+    value = (groups.low == groups.high).ifelse(groups.low, mean)
+    return groups.mutate(value=value, differing=groups.low != groups.high).drop("low", "high", "total")
+
+
+def _any(conditions: Iterable[ir.Value]) -> ir.Value:
+    return reduce(or_, conditions)

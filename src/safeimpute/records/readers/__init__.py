@@ -1,0 +1,47 @@
+"""Clinical sources as published, mapped to four common relations that the cohort is defined on.
+
+results     subject_id, code, value, text, unit, operator, final, drawn, known (null: only one clock)
+diagnoses   subject_id, vocabulary (icd9, icd10, omop, snomed), code (without dots)
+patients    subject_id, sex (F, M or null), born (a day, as precise as the source has it)
+admissions  subject_id, admitted
+"""
+
+from typing import Literal, Protocol, get_args
+
+import ibis.expr.types as ir
+
+from safeimpute.errors import OptionError
+from safeimpute.records.catalogue import Catalogue, Vocabulary
+from safeimpute.records.readers import fhir, meds, mimic3, mimic4, omop
+from safeimpute.records.readers.engine import Budget, Source
+
+SourceKind = Literal["mimic3", "mimic4", "omop", "meds", "fhir"]
+
+
+class Reader(Protocol):
+    """What each module of this package offers."""
+
+    VOCABULARY: Vocabulary
+    TITLE: str
+
+    def open_source(self, location: str, catalogue: Catalogue, budget: Budget) -> Source: ...
+    def results(self, source: Source) -> ir.Table: ...
+    def diagnoses(self, source: Source) -> ir.Table: ...
+    def patients(self, source: Source) -> ir.Table: ...
+    def admissions(self, source: Source) -> ir.Table: ...
+
+
+READERS: dict[SourceKind, Reader] = {
+    "mimic3": mimic3,
+    "mimic4": mimic4,
+    "omop": omop,
+    "meds": meds,
+    "fhir": fhir,
+}
+
+
+def reader_for(kind: str) -> Reader:
+    for name, reader in READERS.items():
+        if name == kind:
+            return reader
+    raise OptionError(f"source {kind!r} is not known. Choose one of: {', '.join(get_args(SourceKind))}.")

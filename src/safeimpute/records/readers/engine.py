@@ -1,0 +1,253 @@
+"""The engine that holds a source, and its tables with checked columns; every reader starts here.
+
+Files (csv, csv.gz, parquet) and DuckDB databases run in the embedded DuckDB; anything else through Ibis. A
+file's text is converted row by row, so that one bad cell becomes an empty value that the cohort counts; a
+database has typed columns, and a wrong type there is an error.
+"""
+
+import csv
+import gzip
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+from urllib.parse import urlsplit
+
+import ibis
+import ibis.expr.types as ir
+from ibis.common.exceptions import TableNotFound
+
+from safeimpute.errors import MissingExtra, SourceError
+from safeimpute.records.catalogue import Catalogue
+from safeimpute.records.readers.faults import translated_faults
+
+TIME = "timestamp(6)"  # one precision everywhere, or unions of tables from different engines do not match
+_SUFFIXES = (".csv", ".csv.gz", ".parquet")
+_DATABASE_SUFFIXES = {".duckdb", ".ddb", ".db"}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a build may use of the machine."""
+
+    work: Path  # for spilling; removed after the build
+    memory: str
+    threads: int | None = None
+
+    @property
+    def duckdb_settings(self) -> dict[str, Any]:
+        settings: dict[str, Any] = {
+            "memory_limit": self.memory,
+            "temp_directory": str(self.work),
+            "preserve_insertion_order": False,
+        }
+        return settings | ({"threads": self.threads} if self.threads else {})
+
+
+@dataclass
+class Source:
+    """One opened source; column names are lower case whatever the source calls them."""
+
+    engine: Any
+    place: str  # for messages and the build's record: no user name, no password
+    catalogue: Catalogue
+    locate: Callable[[str], ir.Table | None]
+    notes: list[str] = field(default_factory=list)
+
+    def find(self, name: str) -> ir.Table | None:
+        with translated_faults(self.place):
+            found = self.locate(name)
+            return None if found is None else found.rename(str.lower)
+
+    def table(self, name: str) -> ir.Table:
+        found = self.find(name)
+        if found is None:
+            raise SourceError(f"table {name} is not in {self.place}. Give the source as published.")
+        return found
+
+    def has(self, name: str, column: str | None = None) -> bool:
+        found = self.find(name)
+        return found is not None and (column is None or column in found.columns)
+
+    def get(self, name: str, **columns: str) -> ir.Table:
+        """A table with the named columns as `integer`, `number`, `time`, `text` or `code`; `?` = optional.
+
+        `code` keeps the source's own type, so that a database can use its index.
+        """
+        table = self.table(name)
+        required = [column for column, kind in columns.items() if not kind.endswith("?")]
+        if missing := [column for column in required if column not in table.columns]:
+            raise SourceError(
+                f"table {name} in {self.place} has no column {', '.join(missing)}. "
+                f"Columns found: {', '.join(table.columns[:30])}."
+            )
+        return table.select(
+            **{column: self._typed(name, table, column, kind) for column, kind in columns.items()}
+        )
+
+    def _typed(self, name: str, table: ir.Table, column: str, kind: str) -> ir.Value:
+        kind = kind.removesuffix("?")
+        if column not in table.columns or _is_empty(table[column].type()):
+            return ibis.null(_IBIS_TYPES[kind])
+        value = table[column]
+        if _fits(value.type(), kind):
+            return _converted(value, kind)
+        if value.type().is_string() and self.engine.name == "duckdb":
+            # Stripped: DuckDB moves a bare try_cast into its csv reader, which stops at the first bad cell.
+            return value.strip().try_cast(_IBIS_TYPES[kind])
+        raise SourceError(
+            f"column {column} of table {name} in {self.place} holds {value.type()}, expected {kind}. "
+            "Load the table with the types it is published with."
+        )
+
+    def saved(self, name: str, table: ir.Table) -> ir.Table:
+        """The table computed once and kept by the engine until the session ends."""
+        with translated_faults(self.place):
+            return self.engine.create_table(f"safeimpute_{name}", table, temp=True)
+
+    def rows(self, table: ir.Table) -> list[dict[str, Any]]:
+        """A small table's rows."""
+        with translated_faults(self.place):
+            rows: list[dict[str, Any]] = table.to_pyarrow().to_pylist()
+            return rows
+
+
+_IBIS_TYPES = {"integer": "int64", "number": "float64", "time": TIME, "text": "string", "code": "string"}
+
+
+def _is_empty(dtype: Any) -> bool:
+    """A column without a single value; DuckDB's name for it is unknown to Ibis."""
+    return bool(dtype.is_null() or (dtype.is_unknown() and "NULL" in str(dtype)))
+
+
+def _fits(dtype: Any, kind: str) -> bool:
+    if kind in ("text", "code"):
+        return True
+    if kind == "time":
+        return bool(dtype.is_timestamp() or dtype.is_date())
+    return bool(dtype.is_numeric())
+
+
+def _converted(value: ir.Value, kind: str) -> ir.Value:
+    dtype = value.type()
+    if kind == "code" and dtype.is_integer():
+        return value
+    if kind == "number" and dtype.is_float32():
+        return value.cast("string").cast("float64")  # by its shortest decimal: 6.1 stays 6.1
+    return value.cast(_IBIS_TYPES[kind])
+
+
+def open_location(
+    location: str,
+    catalogue: Catalogue,
+    budget: Budget,
+    *,
+    folders: tuple[str, ...] = (),
+    schemas: tuple[str, ...] = (),
+) -> Source:
+    """The tables at a folder, a DuckDB file or a connection string.
+
+    `folders` and `schemas` are where the source's publisher keeps its tables, besides the top.
+    """
+    if "://" in location and not location.startswith("duckdb://"):
+        return _database(_connect(location), _without_credentials(location), catalogue, schemas)
+    path = Path(location.removeprefix("duckdb://")).expanduser()
+    if path.is_dir():
+        return _folder(path, catalogue, budget, folders)
+    if path.is_file() and path.suffix.lower() in _DATABASE_SUFFIXES:
+        with translated_faults(str(path)):
+            engine = ibis.duckdb.connect(path, read_only=True, **budget.duckdb_settings)
+        return _database(engine, str(path), catalogue, schemas)
+    raise SourceError(
+        f"source {path} is {'not a database this program knows' if path.exists() else 'not there'}. "
+        "Give a folder of csv, csv.gz or parquet files, a DuckDB file (.duckdb), or a connection string "
+        "(postgresql://user@host/database/schema)."
+    )
+
+
+def _connect(url: str) -> Any:
+    place = _without_credentials(url)
+    try:
+        return ibis.connect(url)
+    except (ImportError, ModuleNotFoundError):
+        raise MissingExtra(f"reading from {urlsplit(url).scheme}", "postgres") from None
+    except Exception as error:
+        text = str(error).lower()
+        if "password" in text or "authentication" in text:
+            reason = "refused the user name or password"
+        elif "does not exist" in text:
+            reason = "says that this database or user does not exist"
+        elif isinstance(error, ValueError):
+            reason = "is no connection string this program knows"
+        else:
+            reason = f"cannot be reached ({type(error).__name__})"
+        raise SourceError(f"{place} {reason}. Check the connection string.") from None
+
+
+def _without_credentials(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _database(engine: Any, place: str, catalogue: Catalogue, schemas: tuple[str, ...]) -> Source:
+    def locate(name: str) -> ir.Table | None:
+        for schema in (None, *schemas):
+            for spelling in (name, name.upper()):
+                try:
+                    return engine.table(spelling, database=schema)
+                except TableNotFound:
+                    continue
+        return None
+
+    return Source(engine, place, catalogue, locate)
+
+
+def _folder(folder: Path, catalogue: Catalogue, budget: Budget, subfolders: tuple[str, ...]) -> Source:
+    engine = ibis.duckdb.connect(**budget.duckdb_settings)
+    places = [folder, *(folder / name for name in subfolders if (folder / name).is_dir())]
+
+    def locate(name: str) -> ir.Table | None:
+        found = [path for place in places for path in sorted(place.iterdir()) if _holds(path, name)]
+        if len(found) > 1:
+            names = ", ".join(path.name for path in found)
+            raise SourceError(f"table {name} in {folder} is there more than once: {names}. Keep one of them.")
+        return open_file(engine, found[0]) if found else None
+
+    return Source(engine, str(folder), catalogue, locate)
+
+
+def _holds(path: Path, table: str) -> bool:
+    name = path.name.lower()
+    return name in {f"{table}{suffix}" for suffix in _SUFFIXES} or (path.is_dir() and name == table)
+
+
+def open_file(engine: Any, path: Path) -> ir.Table:
+    """One table's file, or folder of parquet files, as a lazy table."""
+    if path.is_dir() or path.name.lower().endswith(".parquet"):
+        return engine.read_parquet(str(path / "**" / "*.parquet") if path.is_dir() else str(path))
+    header = _header(path)
+    separator = (
+        "\t" if "\t" in header and "," not in header else ","
+    )  # OHDSI's vocabulary files are tab-separated
+    columns = next(csv.reader([header], delimiter=separator))
+    quote = '"' if separator == "," else ""
+    return engine.read_csv(
+        str(path), columns=dict.fromkeys(columns, "VARCHAR"), delim=separator, quote=quote, escape=quote
+    )
+
+
+def _header(path: Path) -> str:
+    try:
+        with _open_text(path) as file:
+            header = file.readline().strip("\r\n")
+    except (OSError, EOFError, UnicodeDecodeError):
+        raise SourceError(f"{path} cannot be read: damaged, incomplete, or not what its name says.") from None
+    if not header:
+        raise SourceError(f"{path} is empty. Fetch the file again.")
+    return header
+
+
+def _open_text(path: Path) -> TextIO:
+    if path.name.lower().endswith(".gz"):
+        return gzip.open(path, "rt", encoding="utf-8-sig")
+    return path.open(encoding="utf-8-sig")

@@ -1,0 +1,78 @@
+"""MIMIC-IV 2.0 and later as published on PhysioNet: the `hosp` source, ICD-9 and ICD-10, both clocks."""
+
+from pathlib import Path
+
+import ibis
+import ibis.expr.types as ir
+
+from safeimpute.errors import SourceError
+from safeimpute.records.catalogue import Catalogue, Vocabulary
+from safeimpute.records.readers.engine import Budget, Source, open_location
+
+VOCABULARY: Vocabulary = "mimic"
+TITLE = "MIMIC-IV"
+
+
+def open_source(location: str, catalogue: Catalogue, budget: Budget) -> Source:
+    if (Path(location) / "core").is_dir():
+        raise SourceError(
+            f"{location} is a MIMIC-IV before 2.0 (patients stand in core/). Use version 2.2 or 3.1."
+        )
+    source = open_location(location, catalogue, budget, folders=("hosp",), schemas=("mimiciv_hosp", "hosp"))
+    if source.has("diagnoses_icd", "icd9_code"):
+        raise SourceError(
+            f"{source.place} is MIMIC-III (diagnoses carry icd9_code). Use: safeimpute cohort mimic3."
+        )
+    return source
+
+
+def results(source: Source) -> ir.Table:
+    events = source.get(
+        "labevents",
+        subject_id="integer",
+        itemid="code",
+        charttime="time",
+        storetime="time",
+        value="text",
+        valuenum="number",
+        valueuom="text",
+    )
+    return events.select(
+        subject_id=events.subject_id,
+        code=events.itemid,
+        value=events.valuenum,
+        text=events.value,
+        unit=events.valueuom,
+        operator=ibis.null("string"),
+        final=ibis.literal(True),
+        drawn=events.charttime,
+        known=events.storetime,
+    )
+
+
+def diagnoses(source: Source) -> ir.Table:
+    codes = source.get("diagnoses_icd", subject_id="integer", icd_code="text", icd_version="integer")
+    return codes.select(
+        subject_id=codes.subject_id,
+        vocabulary=codes.icd_version.cases((9, "icd9"), (10, "icd10")),
+        code=codes.icd_code.strip(),
+    )
+
+
+def patients(source: Source) -> ir.Table:
+    """The birth year is the anchor year less the anchor age; MIMIC-IV gives no day."""
+    people = source.get(
+        "patients", subject_id="integer", gender="text", anchor_age="integer", anchor_year="integer"
+    )
+    born = ibis.timestamp((people.anchor_year - people.anchor_age).cast("int32"), 1, 1, 0, 0, 0)
+    return people.select(subject_id=people.subject_id, sex=sex_of(people.gender), born=born)
+
+
+def admissions(source: Source) -> ir.Table:
+    stays = source.get("admissions", subject_id="integer", admittime="time")
+    return stays.select(subject_id=stays.subject_id, admitted=stays.admittime)
+
+
+def sex_of(letter: ir.Value) -> ir.Value:
+    """F and M as they are, anything else as unknown."""
+    return letter.strip().upper().cases(("F", "F"), ("M", "M"))

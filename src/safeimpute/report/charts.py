@@ -1,0 +1,141 @@
+"""The report's pictures as inline SVG, each from the run's summary alone."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from markupsafe import Markup
+
+from safeimpute.report.palette import (
+    ERROR,
+    INK,
+    NEUTRAL,
+    RELEASED,
+    WITHHELD,
+    number,
+    percent,
+    plain_text,
+    quantity,
+    with_unit,
+)
+from safeimpute.report.svg import Axis, from_zero, nice_ticks, start_plot
+
+MOST_LEVEL = 0.5
+
+
+def draw_charts(summary: dict[str, Any]) -> dict[str, Markup | None]:
+    """Every picture of the page by name; None where there is nothing to draw."""
+    unit, target = summary["unit"], plain_text(summary["target"], 32)
+    validation, data = summary["validation"], summary["data"]
+    return {
+        "curve": trade_off(validation["curve"], summary["fdr"]),
+        "by_value": released_and_withheld(summary["by_value"], with_unit(f"Imputed {target}", unit), unit),
+        "by_gap": released_and_withheld(summary["by_gap"], f"Days since {target} was last measured", "days"),
+        "alignment_error": _by_risk_group(validation["alignment"], "mae", unit),
+        "alignment_risky": _by_risk_group(validation["alignment"], "risky", unit, validation["risky_share"]),
+        "visits_per_patient": _counts(
+            data["visits_per_patient"], "Visits per patient", "Patients", whole=True
+        ),
+        "gaps": _counts(data["gap_days"], "Days between visits", "Pairs of consecutive visits", whole=False),
+    }
+
+
+def trade_off(curve: Sequence[dict[str, float]], chosen: float) -> Markup | None:
+    """Power and share of unacceptable errors over FDR levels on validation visits, the chosen one marked."""
+    if not curve:
+        return None
+    top = max(MOST_LEVEL, *(point["fdr"] for point in curve))
+    x = Axis(0.0, top, nice_ticks(0.0, top), "FDR level asked for", percent)
+    y = Axis(0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0), "Share of validation values", percent)
+    plot = start_plot(x, y, "Power and share of unacceptable errors on validation visits, by FDR level")
+    plot.line([(0.0, 0.0), (top, top)], NEUTRAL, "2 4", 1.5)
+    plot.line([(chosen, 0.0), (chosen, 1.0)], INK, "none", 1.2)
+    side = "end" if chosen > 0.7 * top else "start"
+    shift = -0.01 * top if side == "end" else 0.01 * top
+    plot.note(chosen + shift, 1.03, f"chosen: {percent(chosen)}", side)
+    released = [point for point in curve if point["released"]]
+    for key, colour, dash, points in (("fdp", ERROR, "7 4", released), ("power", RELEASED, "none", curve)):
+        plot.line([(point["fdr"], point[key]) for point in points], colour, dash)
+        for point in points:
+            plot.dot(point["fdr"], point[key], colour, _level_tip(point), square=key == "fdp")
+    return plot.markup()
+
+
+def _level_tip(point: dict[str, float]) -> str:
+    if not point["released"]:
+        return f"At {percent(point['fdr'])}: nothing released"
+    return (
+        f"At {percent(point['fdr'])}: about {point['released']:,.0f} released, "
+        f"{percent(point['fdp'])} of them unacceptable, {percent(point['power'])} of the good ones released"
+    )
+
+
+def released_and_withheld(histogram: dict[str, Any], label: str, unit: str | None) -> Markup | None:
+    """Stacked bars: released below, withheld on top."""
+    edges, released, withheld = (histogram[key] for key in ("edges", "released", "withheld"))
+    if not edges:
+        return None
+    totals = [a + b for a, b in zip(released, withheld, strict=True)]
+    x = Axis(edges[0], edges[-1], nice_ticks(edges[0], edges[-1]), label, number)
+    y = from_zero(max(totals), "Missing values", number, whole=True)
+    plot = start_plot(x, y, f"Released and withheld by: {label}")
+    for position, (low, high) in enumerate(pairwise(edges)):
+        kept, total = released[position], totals[position]
+        more = " or more" if position == len(totals) - 1 else f" to {quantity(high, unit)}"
+        tip = f"{number(low)}{more}: {kept:,} released, {total - kept:,} withheld"
+        if kept:
+            plot.bar(low, high, 0, kept, RELEASED, tip)
+        if total > kept:
+            plot.bar(low, high, kept, total, WITHHELD, tip)
+    return plot.markup()
+
+
+def _by_risk_group(
+    groups: Sequence[dict[str, float]], key: str, unit: str | None, overall: float | None = None
+) -> Markup | None:
+    """Error, or share of unacceptable errors, in groups of equal size from low to high risk."""
+    if not groups:
+        return None
+    label = with_unit("Mean absolute error", unit) if key == "mae" else "Share of unacceptable errors"
+    show = number if key == "mae" else percent
+    ticks = tuple(float(group["group"]) for group in groups)
+    x = Axis(0.5, len(groups) + 0.5, ticks, "Validation values by risk: 1 = lowest tenth", number)
+    plot = start_plot(x, from_zero(max(group[key] for group in groups), label, show), label)
+    for group in groups:
+        middle, value = group["group"], group[key]
+        shown = quantity(value, unit) if key == "mae" else percent(value)
+        tip = f"Risk group {middle:g} ({group['visits']} values): {shown}"
+        plot.bar(middle - 0.42, middle + 0.42, 0, value, RELEASED if key == "mae" else ERROR, tip)
+    if overall is not None:
+        plot.line([(x.low, overall), (x.high, overall)], INK, "5 4", 1.3)
+        plot.note(x.low + 0.1, overall + 0.03 * plot.y.high, f"all: {percent(overall)}")
+    return plot.markup()
+
+
+def _counts(histogram: dict[str, Any], label: str, what: str, whole: bool) -> Markup | None:
+    """A histogram whose last bin, where it holds the rest, is drawn as wide as the others."""
+    edges, counts = histogram["edges"], histogram["counts"]
+    if not sum(counts):
+        return None
+    width, tail = edges[1] - edges[0], holds_the_rest(edges)
+    last = edges[-2] + width if tail else edges[-1]
+    shift = 0.5 if whole else 0.0  # a bar of whole numbers stands centred on its number
+    ticks = tuple(t for t in nice_ticks(edges[0], last) if not whole or t == int(t))
+    x = Axis(edges[0] - shift, last - shift, ticks, label, number)
+    plot = start_plot(x, from_zero(max(counts), what, number, whole=True), f"{what} by {label.lower()}")
+    for position, count in enumerate(counts):
+        low, high = edges[position], min(edges[position + 1], last)
+        rest = tail and position == len(counts) - 1
+        plot.bar(low - shift, high - shift, 0, count, RELEASED, f"{_span(low, high, whole, rest)}: {count:,}")
+    return plot.markup()
+
+
+def holds_the_rest(edges: Sequence[float]) -> bool:
+    """Whether the last bin of a histogram is wider than the others."""
+    return len(edges) > 2 and edges[-1] - edges[-2] > 1.5 * (edges[1] - edges[0])
+
+
+def _span(low: float, high: float, whole: bool, rest: bool) -> str:
+    if rest:
+        return f"{number(low)} or more"
+    return number(low) if whole else f"{number(low)} to {number(high)}"

@@ -1,0 +1,240 @@
+"""The figures of a run or an evaluation folder as PNG and SVG, each from its JSON alone."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from safeimpute.errors import OptionError
+from safeimpute.report import data_figures
+from safeimpute.report.figure_style import count_axis, in_percent, one_panel, save, styled, thousands
+from safeimpute.report.palette import (
+    ERROR,
+    INK,
+    NEUTRAL,
+    RELEASED,
+    WITHHELD,
+    percent,
+    plain_text,
+    quantity,
+    with_unit,
+)
+from safeimpute.tolerance import Tolerance
+
+TOO_FAVOURABLE = "\n(too favourable: the risk was learned from these same errors)"
+Draw = Callable[[], Figure | None]
+
+
+@dataclass(frozen=True)
+class Error:
+    """One bar of the accuracy figure."""
+
+    name: str
+    mae: float
+    se: float | None
+    ours: bool
+
+
+def draw_figures(folder: Path) -> list[Path]:
+    """Draw what `summary.json` and `evaluation.json` of a folder hold into `figures/`; returns the files.
+
+    Where both are there, errors of an evaluation's test visits are shown rather than those of validation.
+    """
+    figures: dict[str, Draw] = {}
+    for name, of in (("summary.json", _run_figures), ("evaluation.json", _evaluation_figures)):
+        if (folder / name).is_file():
+            figures |= of(json.loads((folder / name).read_text(encoding="utf-8")))
+    if not figures:
+        raise OptionError(
+            f"{folder} holds neither summary.json nor evaluation.json. "
+            "Give the folder of a finished run or evaluation."
+        )
+    return [path for name, figure in _drawn(figures) for path in save(figure, folder / "figures", name)]
+
+
+def _drawn(figures: dict[str, Draw]) -> Iterator[tuple[str, Figure]]:
+    for name, draw in figures.items():
+        with styled():
+            figure = draw()
+        if figure is not None:
+            yield name, figure
+
+
+def _run_figures(summary: dict[str, Any]) -> dict[str, Draw]:
+    target, unit, validation = plain_text(summary["target"], 32), summary["unit"], summary["validation"]
+    preset = summary["preset"]
+    caution = TOO_FAVOURABLE if validation["risk_learned_from_them"] else ""
+    errors = [
+        Error(f"this run ({name})" if name == preset else name, mae, None, name == preset)
+        for name, mae in validation["mae"].items()
+    ]
+    return {
+        "released_by_value": lambda: released_histogram(
+            summary["by_value"], with_unit(f"Imputed {target}", unit)
+        ),
+        "released_by_gap": lambda: released_histogram(
+            summary["by_gap"], f"Days since {target} was last measured"
+        ),
+        "fdr_power": lambda: validation_curve(validation["curve"], summary["fdr"], caution),
+        "risk_alignment": lambda: risk_alignment(
+            validation["alignment"], unit, f"validation values{caution}"
+        ),
+        "accuracy": lambda: accuracy(errors, unit, f"{validation['visits']:,} validation values"),
+        **data_figures.draw_all(summary["data"]),
+    }
+
+
+def _evaluation_figures(evaluation: dict[str, Any]) -> dict[str, Draw]:
+    unit, splits = evaluation["unit"], f"test values, {evaluation['splits']} splits"
+    overall = evaluation["imputation"]["mae"]
+    errors = [Error("all imputed", overall["mean"], overall["se"], ours=False)]
+    errors += [
+        Error(f"released at FDR {percent(row['fdr'])}", row["mae"]["mean"], row["mae"]["se"], ours=True)
+        for row in evaluation["release"]
+        if row["mae"]["mean"] is not None
+    ]
+    return {
+        "fdr_power": lambda: evaluation_curves(evaluation["curves"], unit),
+        "risk_alignment": lambda: risk_alignment(evaluation["alignment"], unit, splits),
+        "accuracy": lambda: accuracy(errors, unit, splits),
+        **data_figures.draw_all(evaluation["data"]),
+    }
+
+
+def released_histogram(histogram: dict[str, Any], label: str) -> Figure | None:
+    """Stacked bars over an imputed value or a gap."""
+    edges, released, withheld = (histogram[key] for key in ("edges", "released", "withheld"))
+    if not edges:
+        return None
+    figure, axes = one_panel()
+    widths = [0.94 * (high - low) for low, high in pairwise(edges)]
+    axes.bar(
+        edges[:-1], released, widths, align="edge", color=RELEASED, label=f"released ({sum(released):,})"
+    )
+    axes.bar(
+        edges[:-1],
+        withheld,
+        widths,
+        released,
+        align="edge",
+        color=WITHHELD,
+        label=f"withheld ({sum(withheld):,})",
+    )
+    axes.set(xlabel=label, ylabel="Missing values")
+    axes.margins(x=0.01)
+    count_axis(axes)
+    thousands(axes, x=True)
+    axes.legend()
+    return figure
+
+
+def validation_curve(curve: Sequence[dict[str, float]], chosen: float, caution: str = "") -> Figure:
+    """What other levels would have given on validation values: exploration, not a promise."""
+    figure, axes = one_panel()
+    levels = [point["fdr"] for point in curve]
+    axes.plot([0, max(levels)], [0, max(levels)], color=NEUTRAL, linestyle="--", label="level asked for")
+    axes.plot(levels, [p["power"] for p in curve], "o-", color=RELEASED, label="power")
+    released = [point for point in curve if point["released"]]
+    errors = [point["fdp"] for point in released]
+    axes.plot(
+        [point["fdr"] for point in released], errors, "s--", color=ERROR, label="unacceptable among released"
+    )
+    axes.axvline(chosen, color=INK, linewidth=1.2, label=f"chosen level ({percent(chosen)})")
+    axes.set(
+        xlabel="FDR level asked for", ylabel="Share of validation values", xlim=(0, None), ylim=(-0.02, 1.04)
+    )
+    axes.set_title(f"Exploration on validation values, not a promise{caution}")
+    in_percent(axes, x=True, y=True)
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+def evaluation_curves(curves: Sequence[dict[str, Any]], unit: str | None) -> Figure:
+    """Achieved FDR and power on test values against the level, one panel per tolerance, bands of one SE."""
+    columns = min(2, len(curves))
+    rows = -(-len(curves) // columns)
+    figure = Figure(figsize=(3.8 * columns, 3.0 * rows + 0.6))
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    for axes in panels[len(curves) :]:
+        axes.set_visible(False)
+    for axes, curve in zip(panels, curves, strict=False):
+        _tolerance_panel(axes, curve["points"])
+        tolerance = Tolerance(curve["absolute"], curve["share"]).describe(
+            plain_text(unit, 16) if unit else None
+        )
+        axes.set_title(f"unacceptable from {tolerance}", fontsize=9)
+    figure.supxlabel("FDR level asked for", fontsize=11)
+    figure.supylabel("Share of test values", fontsize=11)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure
+
+
+def _tolerance_panel(axes: Axes, points: Sequence[dict[str, Any]]) -> None:
+    levels = [point["fdr"] for point in points]
+    axes.plot([0, max(levels)], [0, max(levels)], color=NEUTRAL, linestyle="--", label="achieved = asked for")
+    for key, colour, style, label in (
+        ("power", RELEASED, "o-", "power"),
+        ("fdp", ERROR, "s-", "achieved FDR"),
+    ):
+        mean, se = (list(part) for part in zip(*(_mean_se(point[key]) for point in points), strict=True))
+        low, high = (
+            [m - s for m, s in zip(mean, se, strict=True)],
+            [m + s for m, s in zip(mean, se, strict=True)],
+        )
+        axes.plot(levels, mean, style, color=colour, markersize=4.5, label=f"{label} (band: 1 SE)")
+        axes.fill_between(levels, low, high, color=colour, alpha=0.2, linewidth=0)
+    axes.set(xlim=(0, None), ylim=(-0.02, 1.04))
+    in_percent(axes, x=True, y=True)
+
+
+def risk_alignment(groups: Sequence[dict[str, Any]], unit: str | None, what: str) -> Figure | None:
+    """Error and share of unacceptable errors in groups of equal size by risk."""
+    if not groups:
+        return None
+    figure = Figure(figsize=(8.6, 3.7))
+    number = [group["group"] for group in groups]
+    for axes, key, colour, label in zip(
+        figure.subplots(1, 2),
+        ("mae", "risky"),
+        (RELEASED, ERROR),
+        (with_unit("Mean absolute error", unit), "Share of unacceptable errors"),
+        strict=True,
+    ):
+        mean, se = zip(*(_mean_se(group[key]) for group in groups), strict=True)
+        axes.bar(number, mean, 0.82, color=colour, yerr=se if any(se) else None, capsize=3, ecolor=INK)
+        axes.set(xlabel="Risk group (1 = lowest risk)", ylabel=label, xticks=number, ylim=(0, None))
+        in_percent(axes, y=key == "risky")
+    figure.suptitle(f"By risk, groups of equal size: {what}", fontsize=11)
+    return figure
+
+
+def _mean_se(entry: Any) -> tuple[float, float]:
+    """A run gives a number, an evaluation a mean with its standard error."""
+    return (entry["mean"], entry["se"] or 0.0) if isinstance(entry, dict) else (entry, 0.0)
+
+
+def accuracy(errors: Sequence[Error], unit: str | None, what: str) -> Figure:
+    """Mean absolute errors as labelled bars."""
+    figure, axes = one_panel(height=1.3 + 0.45 * len(errors))
+    ends = [error.mae + (error.se or 0.0) for error in errors]
+    axes.barh(
+        [plain_text(error.name, 32) for error in errors],
+        [error.mae for error in errors],
+        0.66,
+        color=[RELEASED if error.ours else NEUTRAL for error in errors],
+        xerr=[error.se or 0.0 for error in errors] if any(error.se for error in errors) else None,
+        capsize=3,
+        ecolor=INK,
+    )
+    for row, (error, end) in enumerate(zip(errors, ends, strict=True)):
+        axes.annotate(quantity(error.mae, unit), (end, row), (5, 0), textcoords="offset points", va="center")
+    axes.invert_yaxis()
+    axes.grid(visible=False)
+    axes.set(xlabel=with_unit("Mean absolute error", unit), xlim=(0, 1.25 * max(ends)))
+    axes.set_title(f"{what[0].upper()}{what[1:]}; smaller is better")
+    return figure

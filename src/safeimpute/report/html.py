@@ -1,0 +1,59 @@
+"""`report.html`: one page that opens offline, made from a run folder's summary and manifest alone."""
+
+import base64
+import hashlib
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from safeimpute.errors import OptionError
+from safeimpute.files import finished_file
+from safeimpute.report import palette
+from safeimpute.report.charts import draw_charts
+from safeimpute.report.content import page_content
+
+
+def write_report(folder: Path) -> Path:
+    """Render the page of a finished run and put it beside its results."""
+    page = render_report(_read(folder, "summary.json"), _read(folder, "run.json"))
+    path = folder / "report.html"
+    with finished_file(path) as partial:
+        partial.write_text(page, encoding="utf-8")
+    return path
+
+
+def render_report(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
+    """The page as text; every string of the data passes the template's escaping or an XML tree's."""
+    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    script = _resource("report.js")
+    return template.from_string(_resource("template.html.j2")).render(
+        **page_content(summary, manifest),
+        charts=draw_charts(summary),
+        colours={name.lower(): value for name, value in vars(palette).items() if name.isupper()},
+        style=Markup(_resource("report.css")),  # noqa: S704 - our own files, not data
+        script=Markup(script),  # noqa: S704
+        script_hash=_csp_hash(f"\n{script}"),
+    )
+
+
+def _csp_hash(script: str) -> str:
+    """The one script the page's policy lets run; anything smuggled in through the data stays inert."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _resource(name: str) -> str:
+    return (resources.files("safeimpute.report") / name).read_text(encoding="utf-8")
+
+
+def _read(folder: Path, name: str) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise OptionError(
+            f"{folder / name} cannot be read ({type(error).__name__}). Give the folder of a finished run."
+        ) from None
+    return content

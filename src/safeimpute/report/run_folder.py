@@ -1,0 +1,80 @@
+"""A run's folder: results, what was promised, and the manifest that lets it be repeated."""
+
+import hashlib
+import json
+import platform
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from safeimpute import __version__
+from safeimpute.estimator import SafeImputer
+from safeimpute.files import finished_file
+from safeimpute.report.summary import summarise_run
+
+PACKAGES = ("numpy", "scipy", "torch", "lightgbm", "polars", "pyarrow")
+
+
+def write_run(
+    folder: Path, imputer: SafeImputer, imputations: pl.DataFrame, source: Path | None
+) -> dict[str, Any]:
+    """Write everything a run leaves behind; returns the summary."""
+    summary = summarise_run(imputer, imputations)
+    imputations.write_parquet(folder / "imputations.parquet")
+    write_csv(imputations, folder / "imputations.csv")
+    write_json(summary, folder / "summary.json")
+    write_json(_manifest(imputer, source), folder / "run.json")
+    imputer.save(folder / "model")
+    return summary
+
+
+def write_json(content: Any, path: Path) -> None:
+    path.write_text(json.dumps(content, indent=2, allow_nan=False, default=str) + "\n", encoding="utf-8")
+
+
+def write_csv(table: pl.DataFrame, path: Path) -> None:
+    """CSV in which no identifier can act as a spreadsheet formula: a quote is put before such text."""
+    text = [name for name, kind in table.schema.items() if kind == pl.String]
+    guarded = table.with_columns(
+        pl.when(pl.col(name).str.contains(r"^[=+\-@\t\r]"))
+        .then("'" + pl.col(name))
+        .otherwise(pl.col(name))
+        .alias(name)
+        for name in text
+    )
+    guarded.write_csv(path)
+
+
+def _manifest(imputer: SafeImputer, source: Path | None) -> dict[str, Any]:
+    visits = imputer.visits_
+    return {
+        "safeimpute": __version__,
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "packages": {name: metadata.version(name) for name in PACKAGES},
+        "platform": platform.platform(),
+        "config": imputer.config_.model_dump(mode="json"),
+        "input": {
+            "file": source.name if source else None,
+            "sha256": _sha256(source) if source else None,
+            "visits_sha256": visits.fingerprint,
+            "rows": visits.rows,
+            "merged_rows": visits.merged_rows,
+            "dropped_rows": {},
+            "ignored_columns": dict(visits.ignored),
+        },
+    }
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def save_json(content: Any, path: Path) -> None:
+    """Write a JSON file of its own, whole or not at all."""
+    with finished_file(path) as partial:
+        write_json(content, partial)

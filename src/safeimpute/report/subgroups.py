@@ -1,0 +1,96 @@
+"""Released share and validation error per group of visits: the promise is an average over them all."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.records.visits import Visits
+
+USUAL_NAMES = ("sex", "gender", "age", "race", "ethnicity")  # shown first
+MOST_ATTRIBUTES = 8
+FEWEST_ERRORS = 10  # a mean of fewer validation errors says nothing
+AGE_BANDS = (50.0, 65.0)
+AGE_LABELS = ("under 50", "50 to under 65", "65 and over")
+VISIT_BANDS = (2.0, 4.0, 8.0)
+VISIT_LABELS = ("1 visit", "2 to 3 visits", "4 to 7 visits", "8 or more visits")
+THIRDS = ("lowest third", "middle third", "highest third")
+FEW_VALUES = 5
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What happened to which visit: decisions on the unmeasured, errors of the validation visits."""
+
+    candidates: IntArray
+    released: BoolArray  # per candidate
+    validation: IntArray
+    error: FloatArray  # |imputed - measured| per validation visit
+    risky: BoolArray  # per validation visit
+
+
+@dataclass(frozen=True)
+class _Grouping:
+    title: str
+    labels: tuple[str, ...]
+    code: IntArray  # per visit: position in `labels`, -1 where unknown
+
+
+def describe_subgroups(visits: Visits, outcome: Outcome) -> list[dict[str, Any]]:
+    """One entry per attribute (and one for visits per patient), each with its groups in order."""
+    described = []
+    for grouping in _groupings(visits):
+        groups = [
+            _describe(label, grouping.code == code, outcome) for code, label in enumerate(grouping.labels)
+        ]
+        present = [group for group in groups if group["missing"] or group["validation_visits"]]
+        if len(present) > 1:
+            described.append({"title": grouping.title, "groups": present})
+    return described
+
+
+def _describe(label: str, member: BoolArray, outcome: Outcome) -> dict[str, Any]:
+    asked, checked = member[outcome.candidates], member[outcome.validation]
+    enough = checked.sum() >= FEWEST_ERRORS
+    return {
+        "group": label,
+        "missing": int(asked.sum()),
+        "released": int(outcome.released[asked].sum()),
+        "validation_visits": int(checked.sum()),
+        "mae": float(outcome.error[checked].mean()) if enough else None,
+        "risky": float(outcome.risky[checked].mean()) if enough else None,
+    }
+
+
+def _groupings(visits: Visits) -> Iterator[_Grouping]:
+    ordered = sorted(visits.attributes, key=lambda name: (name.lower() not in USUAL_NAMES, name))
+    for name in ordered[:MOST_ATTRIBUTES]:
+        yield (
+            _by_number(visits, name) if name in visits.arrays.attribute_names else _by_category(visits, name)
+        )
+    per_patient = np.bincount(visits.arrays.patient)[visits.arrays.patient]
+    yield _Grouping("visits per patient", VISIT_LABELS, np.digitize(per_patient, VISIT_BANDS))
+
+
+def _by_category(visits: Visits, name: str) -> _Grouping:
+    arrays = visits.arrays
+    columns = [i for i, column in enumerate(arrays.attribute_names) if column.startswith(f"{name}=")]
+    flags = np.nan_to_num(arrays.attributes[:, columns])
+    code = np.where(flags.any(axis=1), flags.argmax(axis=1), -1) if columns else np.full(len(visits), -1)
+    return _Grouping(name, tuple(arrays.attribute_names[i][len(name) + 1 :] for i in columns), code)
+
+
+def _by_number(visits: Visits, name: str) -> _Grouping:
+    """Age in bands, few distinct values one by one, everything else in thirds of the visits."""
+    values = visits.arrays.attributes[:, visits.arrays.attribute_names.index(name)]
+    known = ~np.isnan(values)
+    distinct = np.unique(values[known])
+    if len(distinct) <= FEW_VALUES:
+        code, labels = np.searchsorted(distinct, values), tuple(f"{value:g}" for value in distinct)
+    elif name.lower() == "age":
+        code, labels = np.digitize(values, AGE_BANDS), AGE_LABELS
+    else:
+        code, labels = np.digitize(values, np.quantile(values[known], (1 / 3, 2 / 3))), THIRDS
+    return _Grouping(name, labels, np.where(known, code, -1))

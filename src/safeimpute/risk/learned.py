@@ -1,0 +1,144 @@
+"""The learned risk: how likely an imputation is off by the tolerance or more, from errors out of sample.
+
+It learns from training visits imputed by models that never saw them, and from validation visits; never from
+calibration visits. What does not depend on the tolerance is done once (`prepare_risk`); another tolerance
+refits `fit_risk` only. Any imputer can be ranked: `cross_fit` refits it on parts of the training visits.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from safeimpute.graph.evidence import Evidence
+from safeimpute.imputers.protocol import FittedImputer, Imputation
+from safeimpute.imputers.state import Arrays, Plain, State
+from safeimpute.imputers.trees import BaggedTrees, TreeSettings, fit_bagged_trees, patient_folds
+from safeimpute.records.arrays import FloatArray, IntArray
+from safeimpute.splits import Task
+from safeimpute.tolerance import Tolerance
+
+FOLDS = 5
+LARGEST_RATIO = 5.0  # an error five times the tolerance says no more about ranking than a larger one
+CAUTIOUS = TreeSettings(leaves=7, feature_share=0.3)
+PROBABILITY = replace(CAUTIOUS, objective="binary", metric="binary_logloss")
+SIZE = replace(CAUTIOUS, objective="regression", metric="l2")
+COMPARED = ("course", "target previous", "target next", "own mean", "analogue mean")
+
+
+@dataclass(frozen=True)
+class RiskGround:
+    """What a risk learns from, whatever the tolerance."""
+
+    features: FloatArray
+    value: FloatArray  # imputed out of sample, in the target's unit
+    truth: FloatArray
+    fold: IntArray
+    spread: "SpreadModel"
+
+
+@dataclass(frozen=True)
+class SpreadModel:
+    """Predicted absolute error, in the target's unit."""
+
+    trees: BaggedTrees
+    floor: float
+
+    def spread(self, evidence: Evidence, imputation: Imputation) -> FloatArray:
+        return np.maximum(self.trees.predict(risk_features(evidence, imputation)), self.floor)
+
+    def state(self) -> State:
+        return {}, {"trees": self.trees.texts(), "floor": self.floor}
+
+    @classmethod
+    def from_state(cls, arrays: Arrays, plain: Plain) -> "SpreadModel":  # noqa: ARG003
+        return cls(BaggedTrees.from_texts(plain["trees"]), plain["floor"])
+
+
+@dataclass(frozen=True)
+class FittedRisk:
+    """Ranks imputations by their chance of being unacceptable under one tolerance."""
+
+    probability: BaggedTrees
+    ratio: BaggedTrees  # expected |error| in units of what is allowed
+
+    def score(self, evidence: Evidence, imputation: Imputation) -> FloatArray:
+        """A number in (0, 1) per visit; larger is riskier."""
+        features = risk_features(evidence, imputation)
+        ratio = np.maximum(self.ratio.predict(features), 1e-3)
+        # Were errors Laplace with that mean, exp(-1 / ratio) of them would reach the tolerance.
+        return (self.probability.predict(features) + np.exp(-1.0 / ratio)) / 2
+
+    def state(self) -> State:
+        return {}, {"probability": self.probability.texts(), "ratio": self.ratio.texts()}
+
+    @classmethod
+    def from_state(cls, arrays: Arrays, plain: Plain) -> "FittedRisk":  # noqa: ARG003
+        return cls(BaggedTrees.from_texts(plain["probability"]), BaggedTrees.from_texts(plain["ratio"]))
+
+
+def cross_fit(
+    task: Task,
+    imputation: Imputation,
+    refit: Callable[[Task], FittedImputer],
+    rng: np.random.Generator,
+    folds: int = FOLDS,
+) -> Imputation:
+    """`imputation` with every training visit replaced by what an imputer says that was fitted without it."""
+    value, signals = imputation.value.copy(), {name: each.copy() for name, each in imputation.signals.items()}
+    rows = rng.permutation(np.flatnonzero(task.training))
+    for held_out in np.array_split(rows, folds):
+        reduced = _without(task, held_out)
+        honest = refit(reduced).impute(reduced)
+        value[held_out] = honest.value[held_out]
+        for name, column in signals.items():
+            column[held_out] = honest.signals[name][held_out]
+    return Imputation(value, signals)
+
+
+def prepare_risk(
+    task: Task, evidence: Evidence, out_of_sample: Imputation, rng: np.random.Generator
+) -> RiskGround:
+    """Gather the honest errors of training and validation visits and learn how large they are."""
+    truth = np.where(task.training, task.visits.target_values, task.validation_target)
+    rows = ~np.isnan(truth)
+    features = risk_features(evidence, out_of_sample)[rows]
+    value, truth = out_of_sample.value[rows], truth[rows]
+    fold = patient_folds(task.visits.patient, FOLDS, rng)[rows]
+    spread = _fit_spread(features, np.abs(value - truth), fold, int(rng.integers(2**31 - 1000)))
+    return RiskGround(features, value, truth, fold, spread)
+
+
+def fit_risk(ground: RiskGround, tolerance: Tolerance, seed: int) -> FittedRisk:
+    """Learn which of the honest errors reach the tolerance."""
+    everyone = np.ones(len(ground.truth), dtype=bool)
+    bad = tolerance.risky(ground.value, ground.truth)
+    ratio = np.abs(ground.value - ground.truth) / tolerance.allowed(ground.truth)
+    ratio = np.minimum(np.nan_to_num(ratio, nan=LARGEST_RATIO), LARGEST_RATIO)
+    probability, _ = fit_bagged_trees(
+        ground.features, bad.astype(np.float64), everyone, ground.fold, PROBABILITY, seed
+    )
+    size, _ = fit_bagged_trees(ground.features, ratio, everyone, ground.fold, SIZE, seed)
+    return FittedRisk(probability, size)
+
+
+def risk_features(evidence: Evidence, imputation: Imputation) -> FloatArray:
+    """Evidence, the imputed value against each kind of evidence, and the imputer's own signals."""
+    z = evidence.record.standardise_target(imputation.value)
+    apart = [z - evidence[name] for name in COMPARED if name in evidence.names]
+    signals = [imputation.signals[name] for name in sorted(imputation.signals)]
+    columns = [z, *apart, *(np.abs(each) for each in apart), *signals, *(np.abs(each) for each in signals)]
+    return np.column_stack([evidence.matrix, *columns])
+
+
+def _fit_spread(features: FloatArray, error: FloatArray, fold: IntArray, seed: int) -> SpreadModel:
+    everyone = np.ones(len(error), dtype=bool)
+    capped = np.minimum(error, np.quantile(error, 0.99))
+    trees, _ = fit_bagged_trees(features, capped, everyone, fold, SIZE, seed)
+    return SpreadModel(trees, floor=float(np.median(error)) / 10)
+
+
+def _without(task: Task, rows: IntArray) -> Task:
+    target = task.visits.target_values.copy()
+    target[rows] = np.nan
+    return Task(task.visits.with_target(target), task.validation_target)

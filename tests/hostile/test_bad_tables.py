@@ -1,0 +1,175 @@
+"""Bad tables and options end in one clear line and exit code 2; nothing half-written stays behind."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from safeimpute.cli import app
+from safeimpute.errors import SafeImputeError
+
+
+def good_table(measured: int = 240, patients: int = 60) -> pl.DataFrame:
+    rng = np.random.default_rng(2)
+    rows = patients * 6
+    level = np.repeat(rng.normal(7, 1, patients), 6)
+    hba1c = (level + rng.normal(0, 0.3, rows)).round(1)
+    hba1c[rng.permutation(rows)[measured:]] = np.nan
+    return pl.DataFrame(
+        {
+            "subject_id": np.repeat([f"P{i:03}" for i in range(patients)], 6),
+            "time": np.tile(np.arange(6.0) * 90, patients),
+            "hba1c": hba1c,
+            "glucose": (level * 20 + rng.normal(0, 15, rows)).round(),
+            "sex": np.repeat(rng.choice(["f", "m"], patients), 6),
+        }
+    ).with_columns(pl.col("hba1c").fill_nan(None))
+
+
+def run(tmp_path: Path, table: pl.DataFrame, *changes: str) -> tuple[int, str]:
+    """Exit code and message of a run on this table, as the entry point would give them."""
+    path = tmp_path / "visits.csv"
+    table.write_csv(path)
+    arguments = ["run", str(path), "--target", "hba1c", "--tolerance", "0.8", "--fdr", "0.3", "--quiet"]
+    arguments += ["--preset", "paper", "--claim", "visits", "--out", str(tmp_path / "out"), *changes]
+    try:
+        result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    except SafeImputeError as error:
+        return error.exit_code, str(error)
+    return result.exit_code, result.output
+
+
+def refused(tmp_path: Path, table: pl.DataFrame, *changes: str) -> str:
+    code, message = run(tmp_path, table, *changes)
+    assert code == 2, message
+    assert not (tmp_path / "out").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["visits.csv"]
+    return message
+
+
+def test_missing_column(tmp_path: Path) -> None:
+    message = refused(tmp_path, good_table().rename({"subject_id": "subject"}))
+    assert "'subject_id'" in message
+    assert "Did you mean 'subject'" in message
+
+
+def test_unparsable_time(tmp_path: Path) -> None:
+    dates = [f"2024-01-{1 + i % 6:02}" for i in range(360)]
+    dates[7] = "around Easter"
+    message = refused(tmp_path, good_table().with_columns(time=pl.Series(dates)))
+    assert "1 of 360 rows" in message
+    assert "Easter" not in message
+
+
+def test_infinite_lab(tmp_path: Path) -> None:
+    table = good_table().with_columns(glucose=pl.Series([np.inf, *[100.0] * 358, -np.inf]))
+    assert "'glucose'" in (message := refused(tmp_path, table))
+    assert "2 of 360 rows" in message
+
+
+def test_text_in_a_lab_column(tmp_path: Path) -> None:
+    table = good_table().with_columns(pl.col("glucose").cast(pl.String))
+    table[3, "glucose"] = "haemolysed"
+    message = refused(tmp_path, table)
+    assert "'glucose'" in message
+    assert "1 of 360 rows" in message
+    assert "haemolysed" not in message
+
+
+def test_target_absent(tmp_path: Path) -> None:
+    message = refused(tmp_path, good_table(), "--target", "hba1")
+    assert "'hba1'" in message
+    assert "Did you mean 'hba1c'" in message
+
+
+def test_constant_target(tmp_path: Path) -> None:
+    table = good_table().with_columns(pl.when(pl.col("hba1c").is_not_null()).then(7.0).alias("hba1c"))
+    assert "same value" in refused(tmp_path, table)
+
+
+def test_target_never_measured(tmp_path: Path) -> None:
+    assert "never measured" in refused(tmp_path, good_table().with_columns(hba1c=pl.lit(None, pl.Float64)))
+
+
+def test_empty_table(tmp_path: Path) -> None:
+    assert "no rows" in refused(tmp_path, good_table().head(0))
+
+
+def test_ten_measured_targets(tmp_path: Path) -> None:
+    assert "measured at 10 visits" in refused(tmp_path, good_table(measured=10))
+
+
+def test_too_few_calibration_visits_for_the_level(tmp_path: Path) -> None:
+    message = refused(tmp_path, good_table(), "--fdr", "0.02")
+    assert "calibration visits" in message
+    assert "49" in message
+
+
+def test_copy_of_the_target(tmp_path: Path) -> None:
+    table = good_table().with_columns(hba1c_ifcc=((pl.col("hba1c") - 2.15) / 0.0915).round(0))
+    assert "'hba1c_ifcc' nearly copies" in refused(tmp_path, table)
+
+
+@pytest.mark.parametrize("level", ["0", "1", "-0.1", "nan"])
+def test_level_outside_zero_and_one(tmp_path: Path, level: str) -> None:
+    assert "fdr" in refused(tmp_path, good_table(), "--fdr", level)
+
+
+@pytest.mark.parametrize("tolerance", ["0", "0%", "lots"])
+def test_unusable_tolerance(tmp_path: Path, tolerance: str) -> None:
+    assert "tolerance" in refused(tmp_path, good_table(), "--tolerance", tolerance)
+
+
+def test_empty_identifiers(tmp_path: Path) -> None:
+    table = good_table().with_columns(
+        pl.when(pl.int_range(pl.len()) < 4).then(None).otherwise(pl.col("subject_id")).alias("subject_id")
+    )
+    assert "4 of 360 rows" in refused(tmp_path, table)
+
+
+def test_file_that_is_no_table(tmp_path: Path) -> None:
+    path = tmp_path / "visits.parquet"
+    path.write_bytes(b"PAR1 but not really")
+    with pytest.raises(SafeImputeError) as caught:
+        CliRunner().invoke(
+            app,
+            ["run", str(path), "--target", "a", "--tolerance", "1", "--fdr", "0.1"],
+            catch_exceptions=False,
+        )
+    assert caught.value.exit_code == 2
+
+
+def test_one_patient_gives_a_result(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pl.DataFrame(
+        {
+            "subject_id": ["only"] * 90,
+            "time": np.arange(90.0) * 7,
+            "hba1c": np.where(np.arange(90) % 3, 7 + rng.normal(0, 0.2, 90).cumsum(), np.nan),
+            "glucose": rng.normal(150, 20, 90),
+        }
+    ).with_columns(pl.col("hba1c").fill_nan(None))
+    code, message = run(tmp_path, table, "--labs", "glucose")
+    assert code == 0, message
+    assert len(pl.read_parquet(tmp_path / "out" / "imputations.parquet")) == 30
+
+
+def test_nothing_missing_gives_an_empty_table(tmp_path: Path) -> None:
+    code, message = run(tmp_path, good_table(measured=360))
+    assert code == 0, message
+    assert pl.read_parquet(tmp_path / "out" / "imputations.parquet").is_empty()
+
+
+def test_existing_results_are_not_overwritten_silently(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "precious.txt").write_text("keep me")
+    code, message = run(tmp_path, good_table())
+    assert code == 2
+    assert "--force" in message
+    assert (tmp_path / "out" / "precious.txt").read_text() == "keep me"
+
+
+def test_unknown_claims_are_refused(tmp_path: Path) -> None:
+    assert "everyone" in refused(tmp_path, good_table(), "--claim", "everyone")

@@ -1,0 +1,162 @@
+"""The same cohort from a real PostgreSQL server equals DuckDB's, row for row."""
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import clinical_sources as sources
+from safeimpute.errors import SourceError
+from safeimpute.records.catalogue import load_catalogue
+from safeimpute.records.cohort import build_cohort, define_cohort
+
+pytestmark = pytest.mark.full
+
+# The types of the public build scripts: fixed-width ICD codes, timestamps to the second.
+MIMIC4_TYPES = {
+    "labevents": "labevent_id integer, subject_id integer, hadm_id integer, specimen_id integer, "
+    "itemid integer, charttime timestamp(0), storetime timestamp(0), value varchar(200), "
+    "valuenum double precision, "
+    "valueuom varchar(20), ref_range_lower double precision, ref_range_upper double precision, "
+    "flag varchar(10), comments text",
+    "patients": "subject_id integer, gender char(1), anchor_age smallint, anchor_year smallint, "
+    "dod timestamp",
+    "admissions": "subject_id integer, hadm_id integer, admittime timestamp, dischtime timestamp, "
+    "admission_type varchar(40)",
+    "diagnoses_icd": "subject_id integer, hadm_id integer, seq_num integer, icd_code char(7), "
+    "icd_version smallint",
+}
+OMOP_TYPES = {
+    "person": "person_id integer, gender_concept_id integer, year_of_birth integer",
+    "condition_occurrence": "person_id integer, condition_concept_id integer",
+    "visit_occurrence": "person_id integer, visit_concept_id integer, visit_start_date date, "
+    "visit_start_datetime timestamp",
+    "measurement": "measurement_id integer, person_id integer, measurement_concept_id integer, "
+    "measurement_date date, measurement_datetime timestamp, operator_concept_id integer, "
+    "value_as_number numeric, unit_concept_id integer, unit_source_value varchar(50)",
+}
+
+
+def server_program(name: str) -> str:
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    found = shutil.which(name, path=os.pathsep.join([*map(str, folders), os.environ.get("PATH", "")]))
+    if found is None:
+        pytest.skip(f"PostgreSQL's {name} is not installed (Debian: apt-get install postgresql)")
+    return found
+
+
+def as_server_user(*command: str) -> None:
+    """The server refuses to run as root."""
+    switch = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    subprocess.run([*switch, *command], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """A server of its own on a free port, with a password; stopped and removed afterwards."""
+    initdb, control = server_program("initdb"), server_program("pg_ctl")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory(prefix="safeimpute-pg-", dir="/tmp") as folder:
+        home, password = Path(folder), secrets.token_urlsafe(12)
+        (home / "password").write_text(password)
+        if os.geteuid() == 0:
+            shutil.chown(home, "postgres")
+            shutil.chown(home / "password", "postgres")
+        data = str(home / "data")
+        sign_in = ["-U", "tester", f"--pwfile={home / 'password'}", "-A", "scram-sha-256"]
+        as_server_user(initdb, "-D", data, *sign_in, "-E", "UTF8", "--no-sync")
+        options = f"-p {port} -k {home} -c listen_addresses=127.0.0.1 -c fsync=off"
+        as_server_user(control, "-D", data, "-w", "-l", str(home / "log"), "-o", options, "start")
+        try:
+            yield f"postgresql://tester:{password}@127.0.0.1:{port}/postgres"
+        finally:
+            as_server_user(control, "-D", data, "-m", "immediate", "stop")
+
+
+def load(server: str, schema: str, types: dict[str, str], tables: dict[str, bytes]) -> None:
+    import psycopg
+
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE; CREATE SCHEMA {schema}")
+        for name, text in tables.items():
+            connection.execute(f"CREATE TABLE {schema}.{name} ({types[name]})")
+            columns = text.split(b"\n", 1)[0].decode()
+            copy = f"COPY {schema}.{name} ({columns}) FROM STDIN WITH (FORMAT csv, HEADER)"
+            with connection.cursor().copy(copy) as stream:
+                stream.write(text)
+
+
+def built(kind: str, location: str, out: Path, **options: Any) -> tuple[pl.DataFrame, dict[str, Any]]:
+    catalogue = load_catalogue()
+    definition = define_cohort(catalogue, target="hba1c", **options)
+    record = build_cohort(kind, location, definition, out, catalogue=catalogue, force=True)
+    return pl.read_parquet(out), record
+
+
+def require_equal(kind: str, folder: Path, server: str, out: Path, **options: Any) -> None:
+    (table, record), (other, other_record) = (
+        built(kind, str(folder), out, **options),
+        built(kind, server, out, **options),
+    )
+    assert len(table) > 10
+    assert_frame_equal(table, other, check_exact=True)
+    for part in ("accounts", "contacts", "remarks", "clocks", "columns", "summary", "definition"):
+        assert record[part] == other_record[part], part
+    assert other_record["versions"]["engine"].startswith("postgres")
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("anchors", ["target", "any"])
+def test_mimic4_demo_from_postgresql(anchors: str, server: str, clinical_data: Path, tmp_path: Path) -> None:
+    import gzip
+
+    hosp = clinical_data / "mimic4_demo" / "hosp"
+    tables = {name: gzip.decompress((hosp / f"{name}.csv.gz").read_bytes()) for name in MIMIC4_TYPES}
+    load(server, "mimiciv_hosp", MIMIC4_TYPES, tables)
+    require_equal("mimic4", hosp.parent, server, tmp_path / "visits.parquet", anchors=anchors)
+
+
+@pytest.mark.parametrize("anchors", ["target", "any"])
+def test_invented_mimic4_from_postgresql(anchors: str, server: str, tmp_path: Path) -> None:
+    folder = sources.write_mimic4(sources.invented(seed=21), tmp_path / "source", "csv")
+    tables = {name: (folder / "hosp" / f"{name}.csv").read_bytes() for name in MIMIC4_TYPES}
+    load(server, "hosp", MIMIC4_TYPES, tables)
+    require_equal("mimic4", folder, f"{server}/hosp", tmp_path / "visits.parquet", anchors=anchors)
+
+
+@pytest.mark.parametrize("anchors", ["target", "any"])
+def test_invented_omop_from_postgresql(anchors: str, server: str, tmp_path: Path) -> None:
+    folder = sources.write_omop(sources.invented(seed=21), tmp_path / "source")
+    load(server, "cdm", OMOP_TYPES, {name: (folder / f"{name}.csv").read_bytes() for name in OMOP_TYPES})
+    require_equal("omop", folder, server, tmp_path / "visits.parquet", anchors=anchors)
+
+
+def test_a_wrong_password_is_one_plain_line(server: str, tmp_path: Path) -> None:
+    password = server.split(":")[2].split("@")[0]
+    with pytest.raises(SourceError, match="refused the user name or password") as failure:
+        built("mimic4", server.replace(password, "guess"), tmp_path / "visits.parquet")
+    assert password not in str(failure.value)
+    assert "guess" not in str(failure.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_text_where_numbers_belong_is_refused(server: str, tmp_path: Path) -> None:
+    folder = sources.write_mimic4(sources.invented(seed=21), tmp_path / "source", "csv")
+    types = MIMIC4_TYPES | {
+        "labevents": MIMIC4_TYPES["labevents"].replace("valuenum double precision", "valuenum text")
+    }
+    load(server, "wrong", types, {name: (folder / "hosp" / f"{name}.csv").read_bytes() for name in types})
+    with pytest.raises(SourceError, match="holds string, expected number"):
+        built("mimic4", f"{server}/wrong", tmp_path / "visits.parquet")
+    assert not (tmp_path / "visits.parquet").exists()

@@ -1,0 +1,188 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from safeimpute import SafeImputer
+from safeimpute.errors import GuaranteeRefused, ModelFolderError, NotFittedError, OptionError
+from safeimpute.imputers.gcn import GcnSettings
+from safeimpute.presets import PaperSettings
+
+QUICK = PaperSettings(gcn=GcnSettings(epochs=80))
+COLUMNS = [
+    "subject_id",
+    "time",
+    "lab",
+    "unit",
+    "value",
+    "lower",
+    "upper",
+    "risk",
+    "p_value",
+    "released",
+    "reason",
+]
+
+
+def make_imputer(**changes: object) -> SafeImputer:
+    given: dict[str, object] = {
+        "target": "hba1c",
+        "tolerance": 1.0,
+        "fdr": 0.35,
+        "preset": "paper",
+        "claim": "visits",
+    }
+    return SafeImputer(**given | {"paper": QUICK} | changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def fitted(cohort: pl.DataFrame) -> SafeImputer:
+    return make_imputer().fit(cohort)
+
+
+def test_one_row_per_missing_target(fitted: SafeImputer, cohort: pl.DataFrame) -> None:
+    table = fitted.impute(cohort)
+    assert table.columns == COLUMNS
+    missing = cohort.filter(pl.col("hba1c").is_null())
+    assert set(zip(table["subject_id"], table["time"], strict=True)) == set(
+        zip(missing["subject_id"], missing["time"], strict=True)
+    )
+    assert table["value"].is_finite().all()
+    assert (table["lower"] <= table["value"]).all()
+    assert (table["value"] <= table["upper"]).all()
+    released = table.filter("released")
+    assert len(released) > 0, "a tolerance this wide must let something through"
+    assert (released["reason"] == "").all()
+    assert (table.filter(~pl.col("released"))["reason"] != "").all()
+    assert released["risk"].max() <= table.filter(~pl.col("released"))["risk"].min()
+
+
+def test_transform_fills_released_values_and_nothing_else(fitted: SafeImputer, cohort: pl.DataFrame) -> None:
+    filled, table = fitted.transform(cohort), fitted.impute(cohort)
+    assert filled.columns == [*cohort.columns, "hba1c_released"]
+    measured = cohort["hba1c"].is_not_null()
+    assert filled.filter(measured)["hba1c"].to_list() == cohort.filter(measured)["hba1c"].to_list()
+    assert filled["hba1c_released"].sum() == table["released"].sum()
+    joined = filled.join(table.filter("released"), on=["subject_id", "time"])
+    assert (joined["hba1c"] == joined["value"]).all()
+    untouched = filled.filter(~pl.col("hba1c_released") & ~measured)
+    assert untouched["hba1c"].null_count() == len(untouched)
+
+
+def test_the_kind_of_table_comes_back(cohort: pl.DataFrame) -> None:
+    as_pandas = cohort.to_pandas()
+    before = as_pandas.copy(deep=True)
+    table = make_imputer().fit(as_pandas).impute(as_pandas)
+    assert isinstance(table, pd.DataFrame)
+    pd.testing.assert_frame_equal(as_pandas, before)
+
+
+def test_row_and_column_order_change_nothing(fitted: SafeImputer, cohort: pl.DataFrame) -> None:
+    shuffled = cohort.sample(fraction=1.0, shuffle=True, seed=5).select(sorted(cohort.columns, reverse=True))
+    other = make_imputer().fit(shuffled).impute(shuffled)
+    assert other.equals(fitted.impute(cohort))
+
+
+def test_scikit_learn_conventions(cohort: pl.DataFrame) -> None:
+    from sklearn.base import clone
+
+    imputer = make_imputer()
+    assert imputer.get_params()["tolerance"] == 1.0
+    copy = clone(imputer)
+    assert copy is not imputer
+    assert copy.get_params() == imputer.get_params()
+    assert copy.set_params(fdr=0.2).fdr == 0.2
+    with pytest.raises(ValueError, match="no parameter"):
+        copy.set_params(alpha=0.2)
+    with pytest.raises(NotFittedError, match="call fit"):
+        copy.impute(cohort)
+    assert not [name for name in vars(copy) if name.endswith("_")]
+
+
+def test_save_and_load_give_the_same_table(fitted: SafeImputer, cohort: pl.DataFrame, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "model")
+    loaded = SafeImputer.load(tmp_path / "model")
+    assert loaded.impute(cohort).equals(fitted.impute(cohort))
+    assert not [path for path in (tmp_path / "model").rglob("*") if path.suffix in (".pkl", ".pt", ".joblib")]
+
+
+def test_damaged_models_are_refused(fitted: SafeImputer, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    fitted.save(folder)
+    tensors = folder / "arrays.safetensors"
+    whole = tensors.read_bytes()
+    tensors.write_bytes(whole[:-100])
+    with pytest.raises(ModelFolderError, match="damaged"):
+        SafeImputer.load(folder)
+    tensors.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+    with pytest.raises(ModelFolderError, match="damaged"):
+        SafeImputer.load(folder)
+    tensors.write_bytes(whole)
+    manifest = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps(manifest | {"format": 99}))
+    with pytest.raises(ModelFolderError, match="format 99"):
+        SafeImputer.load(folder)
+    with pytest.raises(ModelFolderError, match="no readable"):
+        SafeImputer.load(tmp_path / "nowhere")
+
+
+def test_levels_are_fixed_once_calibration_was_used(cohort: pl.DataFrame) -> None:
+    imputer = make_imputer().fit(cohort)
+    imputer.set_params(fdr=0.25)
+    imputer.impute(cohort)
+    imputer.impute(cohort)
+    with pytest.raises(GuaranteeRefused, match="changed after impute"):
+        imputer.set_params(fdr=0.2).impute(cohort)
+    with pytest.raises(GuaranteeRefused, match="changed after impute"):
+        imputer.set_params(fdr=0.25, tolerance=0.9).impute(cohort)
+
+
+def test_another_table_is_refused(fitted: SafeImputer, cohort: pl.DataFrame) -> None:
+    with pytest.raises(GuaranteeRefused, match="another table"):
+        fitted.impute(cohort.head(len(cohort) - 1))
+    changed = cohort.with_columns(pl.col("glucose") + 1)
+    with pytest.raises(GuaranteeRefused, match="another table"):
+        fitted.transform(changed)
+
+
+def test_a_parameter_changed_since_fit_is_refused(cohort: pl.DataFrame) -> None:
+    imputer = make_imputer().fit(cohort)
+    with pytest.raises(NotFittedError, match="call fit again"):
+        imputer.set_params(random_state=9).impute(cohort)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"fdr": 0}, "fdr"),
+        ({"fdr": 1}, "fdr"),
+        ({"fdr": float("nan")}, "fdr"),
+        ({"tolerance": 0}, "tolerance"),
+        ({"preset": "magic"}, "preset"),
+        ({"claim": "everything"}, "claim"),
+        ({"random_state": -1}, "random_state"),
+        ({"device": "tpu"}, "device"),
+    ],
+)
+def test_unusable_options_are_named(cohort: pl.DataFrame, change: dict[str, object], named: str) -> None:
+    with pytest.raises(OptionError, match=named):
+        make_imputer(**change).fit(cohort)
+
+
+def test_intervals_cover_what_they_say() -> None:
+    from safeimpute.selection.intervals import conformal_radii
+
+    rng = np.random.default_rng(0)
+    one, covered = np.ones(60), []
+    for _ in range(400):
+        spread = rng.uniform(0.5, 2, 120)
+        error = np.abs(rng.normal(0, spread))
+        radius = conformal_radii(error[:60], spread[:60], 0.9, one, one)
+        covered.append(np.mean(error[60:] <= radius * spread[60:]))
+    assert 0.895 < np.mean(covered) < 0.93
+    assert np.isinf(conformal_radii(np.ones(5), np.ones(5), 0.9, np.ones(5), np.ones(3))).all()
+    heavy = conformal_radii(np.arange(1.0, 101.0), np.ones(100), 0.5, np.linspace(0, 2, 100), np.array([1.0]))
+    assert heavy[0] > 60

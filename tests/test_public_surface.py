@@ -1,0 +1,54 @@
+import subprocess
+import sys
+import time
+
+import pytest
+
+import safeimpute
+
+
+def test_the_public_names_are_frozen() -> None:
+    assert sorted(safeimpute.__all__) == ["SafeImputeError", "SafeImputer", "read_visits"]
+    assert all(getattr(safeimpute, name) is not None for name in safeimpute.__all__)
+    with pytest.raises(AttributeError):
+        _ = safeimpute.nothing
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = "import safeimpute, sys; print(sorted({'torch','polars','lightgbm','pyspark'} & set(sys.modules)))"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        == "[]\n"
+    )
+
+
+def test_the_array_core_runs_without_any_dataframe_library() -> None:
+    code = """
+import sys, pkgutil, importlib
+for absent in ("polars", "pandas", "pyarrow", "pydantic", "typer"):
+    sys.modules[absent] = None  # importing it raises ImportError
+for package in ("graph", "imputers", "risk", "selection"):
+    root = importlib.import_module(f"safeimpute.{package}")
+    for module in pkgutil.walk_packages(root.__path__, root.__name__ + "."):
+        importlib.import_module(module.name)
+importlib.import_module("safeimpute.evaluation.evaluate")
+print("ran")
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stdout == "ran\n", result.stderr
+
+
+def test_help_answers_fast() -> None:
+    def seconds() -> float:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "safeimpute", "--help"], capture_output=True, check=True)
+        return time.perf_counter() - start
+
+    bare = min(_bare_start() for _ in range(3))
+    assert min(seconds() for _ in range(3)) - bare < 0.45
+
+
+def _bare_start() -> float:
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "pass"], check=True)
+    return time.perf_counter() - start
