@@ -7,6 +7,7 @@ import argparse
 import resource
 import time
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -41,7 +42,7 @@ class PygNetwork(nn.Module):
     def __init__(self, inputs: int, labs: int, settings: GcnSettings) -> None:
         super().__init__()
         sizes = [inputs] + [settings.width] * settings.layers
-        self.layers = nn.ModuleList(PygLayer(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
+        self.layers = nn.ModuleList(PygLayer(a, b) for a, b in pairwise(sizes))
         self.head = nn.Linear(settings.width, labs)
 
     def forward(self, states: Tensor, relations: tuple[Tensor, Tensor]) -> Tensor:
@@ -100,11 +101,13 @@ def main() -> None:
     fitted.instability()
     instability = time.perf_counter() - start
     print(
-        f"epoch: ours {our_epoch:.2f} s, PyG edge_index {their_epoch:.2f} s, {their_epoch / our_epoch:.1f} times faster (goal: 3)"
+        f"epoch: ours {our_epoch:.2f} s, PyG edge_index {their_epoch:.2f} s: "
+        f"{their_epoch / our_epoch:.1f} times faster (goal: 3)"
     )
     passes = fitted.perturbation.passes
     print(
-        f"{passes} perturbation passes: {instability:.2f} s = {instability / forward:.1f} forward passes (goal: at most 30)"
+        f"{passes} perturbation passes: {instability:.2f} s = "
+        f"{instability / forward:.1f} forward passes (goal: at most 30)"
     )
     print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB")
 

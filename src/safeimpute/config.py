@@ -33,6 +33,7 @@ class Config(BaseModel):
     time: str = "time"
     unit: str | None = None
     interval: OpenUnit = 0.9
+    gammas: tuple[Annotated[float, Field(ge=1)], ...] = (1.0, 1.25, 1.5, 2.0, 3.0)
     random_state: Annotated[int, Field(ge=0)] = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     paper: PaperSettings = Field(default_factory=PaperSettings)

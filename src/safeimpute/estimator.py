@@ -51,6 +51,7 @@ class SafeImputer:
         time: str = "time",
         unit: str | None = None,
         interval: float = 0.9,
+        gammas: tuple[float, ...] = (1.0, 1.25, 1.5, 2.0, 3.0),
         random_state: int = 0,
         device: str = "auto",
         paper: PaperSettings | None = None,
@@ -68,6 +69,7 @@ class SafeImputer:
         self.time = time
         self.unit = unit
         self.interval = interval
+        self.gammas = gammas
         self.random_state = random_state
         self.device = device
         self.paper = paper
@@ -181,7 +183,7 @@ class SafeImputer:
                 "tolerance or fdr was changed after impute had used the calibration visits: the promise would no "
                 "longer hold. Fit again with another random_state on visits not looked at, or keep the levels."
             )
-        levels = {"tolerance", "fdr", "interval", "unit"}
+        levels = {"tolerance", "fdr", "interval", "gammas", "unit"}
         if config.model_copy(update={k: getattr(self.config_, k) for k in levels}) != self.config_:
             raise NotFittedError("parameters were changed since fit: call fit again.")
         return config

@@ -3,6 +3,7 @@
 The estimator and every evaluation run through these few functions, so that what is scored is what is shipped.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,20 @@ from safeimpute.progress import Progress, silent
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays, uniform_per_visit
 from safeimpute.risk.measuring import measuring_odds
 from safeimpute.selection.claims import Claim
-from safeimpute.selection.release import NO_EVIDENCE, OUT_OF_RANGE, OUT_OF_SCOPE, Batch, Decision, decide
+from safeimpute.selection.cutoff import Cutoff, stored_cutoff
+from safeimpute.selection.p_values import Scores
+from safeimpute.selection.release import (
+    NO_EVIDENCE,
+    OUT_OF_RANGE,
+    OUT_OF_SCOPE,
+    Batch,
+    Decision,
+    decide,
+    of_patients,
+    within_scope,
+)
+from safeimpute.selection.sensitivity import released_over_gamma
+from safeimpute.selection.thresholds import LabelledVisits, risk_thresholds
 from safeimpute.splits import HIDDEN_SHARE, Role, Roles, hide, split_patients, split_visits
 from safeimpute.tolerance import Tolerance
 
@@ -21,6 +35,7 @@ FEWEST_MEASURED = 30  # fewer measured targets than this cannot be split three w
 NEW_PATIENTS = (
     0.25  # share of patients set aside as new, where a release to new patients is asked of one table
 )
+CUTOFF_GRID = 20  # thresholds tried for a stored cut-off; each one tried costs confidence
 TIE_STREAM, XI_STREAM = 0, 1
 
 
@@ -119,11 +134,47 @@ def release(
     split: Split | None = None,
 ) -> Decision:
     """Calibrate and release: the only place where calibration errors are used."""
-    split = split or scored.split
+    batch = _batch(scored, tolerance, candidates, truth, split or scored.split)
+    return decide(batch, scored.claim, alpha, published_ties=scored.plan.preset == "paper")
+
+
+def released_under_doubt(
+    scored: Scored,
+    tolerance: Tolerance,
+    alpha: float,
+    candidates: IntArray,
+    truth: FloatArray,
+    gammas: Sequence[float],
+) -> IntArray:
+    """How many values BH would still release if the odds of measuring were off by each factor: an analysis."""
+    batch = within_scope(_batch(scored, tolerance, candidates, truth, scored.split))
+    return released_over_gamma(
+        Scores(batch.risk[batch.candidates], batch.tie[batch.candidates]),
+        Scores(batch.risk[batch.calibration], batch.tie[batch.calibration]),
+        batch.bad,
+        batch.weight[batch.candidates],
+        batch.weight[batch.calibration],
+        alpha,
+        np.asarray(gammas, dtype=np.float64),
+    )
+
+
+def long_run_cutoff(scored: Scored, tolerance: Tolerance, alpha: float, truth: FloatArray) -> Cutoff:
+    """A cut-off to store, for deciding new patients' visits one by one; needs a split by patients."""
+    batch = within_scope(_batch(scored, tolerance, scored.candidates(), truth, scored.split))
+    calibration = LabelledVisits(
+        *of_patients(batch, batch.calibration, batch.calibration_patients), batch.bad
+    )
+    return stored_cutoff(calibration, risk_thresholds(batch.risk[batch.validation], CUTOFF_GRID), alpha)
+
+
+def _batch(
+    scored: Scored, tolerance: Tolerance, candidates: IntArray, truth: FloatArray, split: Split
+) -> Batch:
     value, patient, seed = scored.scores.value, scored.arrays.patient, scored.plan.seed
     calibration, own = split.rows(Role.CALIBRATION), split.rows(Role.TEST)
     own = own if scored.claim.new_patients and scored.claim.unmeasured else own[:0]
-    batch = Batch(
+    return Batch(
         risk=scored.scores.risk_at(tolerance),
         tie=uniform_per_visit(scored.arrays.visit_key, seed, TIE_STREAM),
         patient=patient,
@@ -139,7 +190,6 @@ def release(
         calibration_patients=split.patients(patient, Role.CALIBRATION),
         new_patients=split.patients(patient, Role.TEST),
     )
-    return decide(batch, scored.claim, alpha, published_ties=scored.plan.preset == "paper")
 
 
 def _with_patients_in_scope(outside: dict[str, BoolArray], split: Split) -> dict[str, BoolArray]:

@@ -115,7 +115,8 @@ def test_simplex_lists_every_way_to_share_the_grid() -> None:
 
 
 def test_training_visits_are_judged_by_parts_that_never_saw_the_patient(task: Task, fit: BlendFit) -> None:
-    seen = fit.fitted.impute_from(fit.evidence).value
+    seen = fit.imputation.value
+    assert seen.tobytes() == fit.fitted.impute(task).value.tobytes()
     honest = fit.out_of_sample.value
     truth = task.visits.target_values
     rows = task.training

@@ -65,6 +65,7 @@ def summary() -> dict[str, Any]:
         "withheld": missing - kept,
         "withheld_by_reason": {"risk above cut-off": missing - kept - 9, "no evidence": 9},
         "calibration_visits": 169,
+        "effective_sample_size": 169.0,
         "by_value": _histogram(rng, released, rng.lognormal(5.7, 0.35, missing)),
         "by_gap": {**gap, "no_earlier_value": {"released": 11, "withheld": 49}},
         "validation": {

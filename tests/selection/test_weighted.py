@@ -98,6 +98,14 @@ def test_equal_weights_reduce_to_plain_bh(seed, alpha, weight):
     )
 
 
+def test_equality_in_tenths_is_not_lost_to_rounding():
+    # p = (1/10, 1, 1) at alpha 0.3: the first passes with equality, 1/10 <= 0.3 / 3.
+    candidate = Scores(np.array([0.0, 2.0, 3.0]), np.zeros(3))
+    calibration = Scores(np.ones(9), np.linspace(0, 0.9, 9))
+    released = weighted_selection(candidate, calibration, np.ones(9, bool), np.ones(3), np.ones(9), 0.3, 0.5)
+    assert released.tolist() == [True, False, False]
+
+
 def exact_fdr(v, bad, odds, weight, alpha, xis):
     """Over every measuring outcome of fixed visits, weighted by its chance: FDR and chance of a release."""
     fdr = released = 0.0

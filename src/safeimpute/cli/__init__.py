@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from safeimpute.cli import ablate, cohort, evaluate, info, render, run, simulate
+from safeimpute.cli import ablate, audit, cohort, evaluate, info, render, run, simulate
 from safeimpute.errors import SafeImputeError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app.command()(run.run)
 app.command()(cohort.cohort)
 app.command()(evaluate.evaluate)
 app.command()(ablate.ablate)
+app.command()(audit.audit)
 app.command()(render.figures)
 app.command()(render.report)
 app.command()(simulate.simulate)

@@ -32,6 +32,10 @@ def run(
     exclude: opt.Exclude = "",
     columns: opt.Rename = "",
     unit: opt.Unit = None,
+    gamma: Annotated[
+        str,
+        typer.Option(help="Sensitivity: factors by which an unseen reason may change the odds of measuring."),
+    ] = "1,1.25,1.5,2,3",
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
     threads: opt.Threads = None,  # noqa: ARG001
@@ -52,6 +56,7 @@ def run(
         "attributes": opt.names(attributes),
         "exclude": opt.names(exclude),
         "unit": unit,
+        "gammas": opt.numbers(gamma, "--gamma"),
         "random_state": seed,
         "device": device,
         **opt.preset_tables(context),
@@ -84,6 +89,7 @@ def _run(
     from safeimpute.estimator import SafeImputer
     from safeimpute.files import finished_folder, require_new
     from safeimpute.report.console import print_columns, print_summary
+    from safeimpute.report.figures import draw_figures
     from safeimpute.report.html import write_report
     from safeimpute.report.run_folder import write_run
 
@@ -96,6 +102,7 @@ def _run(
     imputations = imputer.impute(table)
     with finished_folder(out, force=force) as folder:
         summary = write_run(folder, imputer, imputations, source)
+        draw_figures(folder)
         write_report(folder)
     if not quiet:
         print_summary(summary, out)

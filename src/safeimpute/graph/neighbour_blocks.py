@@ -32,9 +32,12 @@ from safeimpute.records.arrays import FloatArray, IntArray
 
 _ROUNDING = 32 * np.finfo(float).eps  # times the number of labs: a product's relative error, and some room
 _BYTES_PER_PAIR = 128  # two products, a mask, and the working arrays if every pair needs an exact look
-_PAIRS_IN_CACHE, _PAIRS_ON_GPU = 2**20, 2**26  # in a block; larger ones gain nothing
-_ROWS_AT_ONCE, _ROWS_ON_GPU = 1024, 8192
+_PAIRS_IN_CACHE, _PAIRS_ON_GPU = 2**19, 2**26  # in a block; larger ones gain nothing
+_ROWS_AT_ONCE, _ROWS_ON_GPU = 512, 8192
 _FIRST_SPAN = 64  # references seen before bounds are first tightened
+_UNCAPPED_HITS = 256  # hits of a row, on average, before they are measured, where no cap says when
+
+_Hits = tuple[torch.Tensor, torch.Tensor]  # rows of a block and references
 
 
 @dataclass(frozen=True)
@@ -149,14 +152,17 @@ def _search_rows(problem: _Problem, rows: slice) -> Neighbours:
     bound = np.full(n_rows, problem.weakest)
     left = _left_sides(problem, rows, bound)
     products = left[0].new_empty((len(left), problem.block_pairs))  # reused: fresh memory is slow
-    kept, fresh = NO_PAIRS, []
+    kept, hits = NO_PAIRS, []
     for span in _spans(len(problem.reference_index), problem.block_pairs // n_rows):
-        fresh.append(_look(problem, rows, span, left, products).within(bound))
-        if cap is not None and sum(len(pairs.row) for pairs in fresh) > cap * n_rows:
-            kept, fresh = strongest(joined([kept, *fresh]), cap), []
-            _tighten(bound, kept, cap)
-            left = _left_sides(problem, rows, bound)
-    kept = strongest(joined([kept, *fresh]), cap)
+        hits.append(_hits(problem, rows, span, left, products))
+        if sum(len(row) for row, _ in hits) > (cap or _UNCAPPED_HITS) * n_rows:
+            kept = joined([kept, _measured(problem, rows, hits).within(bound)])
+            hits = []
+            if cap is not None:
+                kept = strongest(kept, cap)
+                _tighten(bound, kept, cap)
+                left = _left_sides(problem, rows, bound)
+    kept = strongest(joined([kept, _measured(problem, rows, hits).within(bound)]), cap)
     return Neighbours(rows.start + kept.row, *kept[1:4])
 
 
@@ -174,17 +180,25 @@ def _left_sides(problem: _Problem, rows: slice, bound: FloatArray) -> list[torch
     return [relation.left(rows, on_device) for relation in problem.relations]
 
 
-def _look(
+def _hits(
     problem: _Problem, rows: slice, span: slice, left: list[torch.Tensor], products: torch.Tensor
-) -> Pairs:
-    """Pairs of a block that may lie within the bounds, measured exactly."""
+) -> _Hits:
+    """Pairs of a block that may lie within the bounds: those with negative products."""
     shape = rows.stop - rows.start, span.stop - span.start
     excess = [area[: shape[0] * shape[1]].view(shape) for area in products]
     for side, relation, product in zip(left, problem.relations, excess, strict=True):
         torch.mm(side, relation.right[:, span], out=product)
     worst = reduce(lambda one, other: torch.maximum(one, other, out=one), excess)
     row, column = (worst < 0).nonzero(as_tuple=True)
-    query, reference = row + rows.start, column + span.start
+    return row, column + span.start
+
+
+def _measured(problem: _Problem, rows: slice, hits: list[_Hits]) -> Pairs:
+    """Hits between different patients with their exact distances."""
+    if not hits:
+        return NO_PAIRS
+    row, reference = (torch.cat(part) for part in zip(*hits, strict=True))
+    query = row + rows.start
     other = problem.query_patient[query] != problem.reference_patient[reference]
     row, query, reference = row[other], query[other], reference[other]
     distances = [relation.distance(query, reference) for relation in problem.relations]

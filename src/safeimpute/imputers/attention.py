@@ -26,12 +26,12 @@ FAR = 6.0  # inputs are clipped to this many standard deviations
 class AttentionSettings:
     """The network and its training."""
 
-    width: int = 32
-    heads: int = 4
+    width: int = 64
+    heads: int = 8
     dropout: float = 0.1
-    batch: int = 256
-    largest_batch: int = 1_024  # reached where a pass would take more than `steps_per_pass` steps
-    steps_per_pass: int = 64
+    batches_per_pass: int = 32
+    smallest_batch: int = 64
+    largest_batch: int = 2_048
     learning_rate: float = 2e-3
     weight_decay: float = 1e-3
     huber: float = 0.3  # in standard units
@@ -243,10 +243,8 @@ def fit_attention(
     known = ~np.isnan(open_question)
     members, out_of_fold = [], np.full(len(fold), np.nan)
     for held_out in np.unique(fold[known]):
-        learning, stopping = (
-            np.flatnonzero(known & (fold != held_out)),
-            np.flatnonzero(known & (fold == held_out)),
-        )
+        learning = np.flatnonzero(known & (fold != held_out))
+        stopping = np.flatnonzero(known & (fold == held_out))
         member = _train(inputs, open_question, learning, stopping, settings, seed + int(held_out))
         out_of_fold[stopping] = _forward(member, inputs, stopping)[0]
         members.append(member)
@@ -270,11 +268,13 @@ def _train(
             network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
         )
         answer = torch.from_numpy(np.nan_to_num(open_question)).float().to(device)
-        looked_at = rng.permutation(stopping)[: settings.most_stopping]
+        per_pass = len(learning) // settings.batches_per_pass
+        size = min(max(per_pass, settings.smallest_batch), settings.largest_batch)
+        looked_at = torch.from_numpy(rng.permutation(stopping)[: settings.most_stopping]).to(device)
         best, best_state, waited = np.inf, copy.deepcopy(network.state_dict()), 0
         for rows in _epochs(learning, settings, rng):
-            _learn(network, optimiser, inputs, answer, rows, settings)
-            error = float(np.mean(np.abs(_forward(network, inputs, looked_at)[0] - open_question[looked_at])))
+            _learn(network, optimiser, inputs, answer, rows, size, settings.huber)
+            error = _error(network, inputs, answer, looked_at)
             waited += 1
             if error < best:
                 best, best_state, waited = error, copy.deepcopy(network.state_dict()), 0
@@ -286,7 +286,7 @@ def _train(
 
 def _epochs(learning: IntArray, settings: AttentionSettings, rng: np.random.Generator) -> Iterator[IntArray]:
     """Shuffled rows between two looks at the error; a large cohort is looked at several times a pass."""
-    per_look = min(len(learning), max(settings.most_visits // settings.epochs, settings.batch))
+    per_look = min(len(learning), settings.most_visits // settings.epochs)
     for _ in range(settings.epochs):
         yield rng.permutation(learning)[:per_look]
 
@@ -297,17 +297,23 @@ def _learn(
     inputs: Inputs,
     answer: Tensor,
     rows: IntArray,
-    settings: AttentionSettings,
+    batch_size: int,
+    huber: float,
 ) -> None:
     network.train()
-    size = min(max(settings.batch, len(rows) // settings.steps_per_pass), settings.largest_batch)
-    for part in np.array_split(rows, max(len(rows) // size, 1)):
-        batch = torch.from_numpy(part).to(answer.device)
+    for start in range(0, len(rows), batch_size):
+        batch = torch.from_numpy(rows[start : start + batch_size]).to(answer.device)
         optimiser.zero_grad()
         added, _, _ = network(inputs.batch(batch))
-        loss = nn.functional.huber_loss(added, answer[batch], delta=settings.huber)
+        loss = nn.functional.huber_loss(added, answer[batch], delta=huber)
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
+
+
+def _error(network: TwoRelationAttention, inputs: Inputs, answer: Tensor, rows: Tensor) -> float:
+    network.eval()
+    with torch.no_grad():
+        return float((network(inputs.batch(rows))[0] - answer[rows]).abs().mean())
 
 
 def _forward(network: TwoRelationAttention, inputs: Inputs, rows: IntArray) -> tuple[FloatArray, ...]:

@@ -121,6 +121,7 @@ class BlendFit:
 
     fitted: FittedBlend
     evidence: Evidence
+    imputation: Imputation  # of the fitted table, as `fitted.impute` gives it
     out_of_sample: Imputation  # at training visits by the parts that never saw the patient
 
 
@@ -144,7 +145,7 @@ class BlendImputer:
         honest = {name: np.where(task.training, honest[name], everywhere[name]) for name in parts}
         weights = _convex_weights(honest, task, source, rng)
         fitted = FittedBlend(source, task.visits.target, parts, weights)
-        return BlendFit(fitted, evidence, fitted.combine(honest))
+        return BlendFit(fitted, evidence, fitted.combine(everywhere), fitted.combine(honest))
 
 
 def _fit_parts(

@@ -30,8 +30,20 @@ METHODS: dict[str, Method] = {
     "mean": Method(_SIMPLE, "Mean", "mean of the training values"),
     "locf": Method(_SIMPLE, "LastValue", "the patient's last value carried forward"),
     "patient_mean": Method(_SIMPLE, "PatientMean", "mean of the patient's other values"),
+    "lightgbm": Method(
+        "safeimpute.imputers.baselines.boosted_lags",
+        "BoostedLags",
+        "gradient-boosted trees on lag features",
+        ("lightgbm",),
+    ),
     "paper": Method(
         "safeimpute.imputers.gcn", "GcnImputer", "two-relation graph network of the paper", ("torch",)
+    ),
+    "best": Method(
+        "safeimpute.imputers.blend",
+        "BlendImputer",
+        "course, boosted trees and attention over one table of evidence, blended (the default)",
+        ("torch", "lightgbm"),
     ),
 }
 

@@ -12,6 +12,8 @@ import numpy as np
 from safeimpute.graph.neighbour_pairs import thread_count
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 
+SMALL_TABLE = 10_000  # rows
+
 
 @dataclass(frozen=True)
 class TreeSettings:
@@ -89,7 +91,7 @@ def train_trees(
         "seed": seed,
         "deterministic": True,
         "force_row_wise": True,
-        "num_threads": thread_count(),
+        "num_threads": _threads(int(learning.sum())),
         "verbose": -1,
         **settings.options,
     }
@@ -103,4 +105,9 @@ def train_trees(
 
 
 def predict_trees(member: lgb.Booster, matrix: FloatArray) -> FloatArray:
-    return np.asarray(member.predict(matrix, num_threads=thread_count()), dtype=np.float64)
+    return np.asarray(member.predict(matrix, num_threads=_threads(len(matrix))), dtype=np.float64)
+
+
+def _threads(rows: int) -> int:
+    """On small tables threads wait for each other longer than they work."""
+    return 1 if rows < SMALL_TABLE else thread_count()

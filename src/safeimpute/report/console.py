@@ -32,6 +32,11 @@ def print_summary(summary: dict[str, Any], folder: Path) -> None:
     typer.echo("")
     for label, key in (("Promise", "promise"), ("Assumption", "assumption"), ("Limits", "limits")):
         typer.echo(f"{label}: {summary[key]}")
+    if summary["sensitivity"]:
+        counts = ", ".join(f"{row['released']:,} at {row['gamma']:g}" for row in summary["sensitivity"])
+        typer.echo(f"If an unseen reason changed the odds of measuring by a factor, still released: {counts}")
+    if summary["cutoff"]:
+        typer.echo(f"Stored cut-off: {summary['cutoff']['words']}")
     typer.echo("")
     typer.echo(f"Mean absolute error on {summary['validation']['visits']:,} validation visits:")
     for name, error in summary["validation"]["mae"].items():

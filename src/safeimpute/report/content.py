@@ -18,8 +18,8 @@ METHODS = {
         "random and with how few links support it."
     ),
     "best": (
-        "The value blends the patient's own course over time, boosted trees and attention over similar visits. "
-        "The risk is learned: how likely the error reaches the tolerance, from errors of training and "
+        "The value blends the patient's own course over time, boosted trees and attention over similar "
+        "visits. The risk is learned: how likely the error reaches the tolerance, from errors of training and "
         "validation visits."
     ),
 }
@@ -92,7 +92,16 @@ def _setting(summary: dict[str, Any]) -> str:
         f"An error counts as unacceptable from {plain_text(summary['tolerance_in_words'])}; on average "
         f"at most {percent(summary['fdr'])} of the released values may be that wrong. The table holds "
         f"{data['visits']:,} visits of {data['patients']:,} patients; {summary['measured']:,} have a "
-        f"measured value, of which {summary['calibration_visits']:,} were set aside for calibration."
+        f"measured value, of which {summary['calibration_visits']:,} were set aside for calibration"
+        f"{_weighted_worth(summary)}."
+    )
+
+
+def _weighted_worth(summary: dict[str, Any]) -> str:
+    """Under weights, how many equally weighted visits the calibration is worth."""
+    worth = summary["effective_sample_size"]
+    return (
+        "" if worth is None or summary["claim"] == "visits" else f" (worth {number(worth)} after weighting)"
     )
 
 
@@ -111,9 +120,12 @@ def _release_bar(summary: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _curve_against_run(summary: dict[str, Any]) -> str:
     """Validation and calibration are different visits, so the curve need not meet the release."""
+    plain = (
+        "" if summary["claim"] == "visits" else ", and the curve leaves out what this claim adds to the rule"
+    )
     return (
         f"The run itself decided by its {summary['calibration_visits']:,} calibration values and released "
-        f"{summary['released']:,}; with few values the two can differ a good deal."
+        f"{summary['released']:,}; with few values the two can differ a good deal{plain}."
     )
 
 

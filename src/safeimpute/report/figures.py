@@ -163,7 +163,7 @@ def evaluation_curves(curves: Sequence[dict[str, Any]], unit: str | None) -> Fig
     for axes in panels[len(curves) :]:
         axes.set_visible(False)
     for axes, curve in zip(panels, curves, strict=False):
-        _tolerance_panel(axes, curve["points"])
+        level_panel(axes, curve["points"])
         tolerance = Tolerance(curve["absolute"], curve["share"]).describe(
             plain_text(unit, 16) if unit else None
         )
@@ -174,7 +174,7 @@ def evaluation_curves(curves: Sequence[dict[str, Any]], unit: str | None) -> Fig
     return figure
 
 
-def _tolerance_panel(axes: Axes, points: Sequence[dict[str, Any]]) -> None:
+def level_panel(axes: Axes, points: Sequence[dict[str, Any]]) -> None:
     levels = [point["fdr"] for point in points]
     axes.plot([0, max(levels)], [0, max(levels)], color=NEUTRAL, linestyle="--", label="achieved = asked for")
     for key, colour, style, label in (

@@ -51,6 +51,15 @@ def describe_subgroups(visits: Visits, outcome: Outcome) -> list[dict[str, Any]]
     return described
 
 
+def group_masks(visits: Visits) -> dict[str, BoolArray]:
+    """Every group of every grouping as a mask over the visits."""
+    return {
+        f"{grouping.title}: {label}": grouping.code == code
+        for grouping in _groupings(visits)
+        for code, label in enumerate(grouping.labels)
+    }
+
+
 def _describe(label: str, member: BoolArray, outcome: Outcome) -> dict[str, Any]:
     asked, checked = member[outcome.candidates], member[outcome.validation]
     enough = checked.sum() >= FEWEST_ERRORS

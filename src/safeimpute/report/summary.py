@@ -6,13 +6,15 @@ import numpy as np
 import polars as pl
 
 from safeimpute.config import Config
+from safeimpute.errors import GuaranteeRefused
 from safeimpute.estimator import SafeImputer
 from safeimpute.evaluation.metrics import mean_absolute_error
 from safeimpute.imputers.registry import make_imputer
+from safeimpute.pipeline import long_run_cutoff, released_under_doubt
 from safeimpute.report.data_profile import profile_data
 from safeimpute.report.subgroups import Outcome, describe_subgroups
 from safeimpute.selection.bh import benjamini_hochberg
-from safeimpute.selection.claims import promise_in_words
+from safeimpute.selection.claims import cutoff_in_words, promise_in_words
 from safeimpute.selection.p_values import paper_p_values
 from safeimpute.splits import Role, hide
 
@@ -51,6 +53,8 @@ def summarise_run(imputer: SafeImputer, imputations: pl.DataFrame) -> dict[str, 
         },
         "calibration_visits": imputer.decision_.calibration_visits,
         "effective_sample_size": imputer.decision_.effective_sample_size,
+        "sensitivity": _sensitivity(imputer, config),
+        "cutoff": _cutoff(imputer, config),
         "by_value": _by_value(imputations),
         "by_gap": _by_gap(imputer, imputations),
         "validation": _validation(imputer, config),
@@ -58,6 +62,31 @@ def summarise_run(imputer: SafeImputer, imputations: pl.DataFrame) -> dict[str, 
         "data": profile_data(imputer.visits_, config.random_state),
         "seconds": dict(imputer.scores_.seconds),
     }
+
+
+def _sensitivity(imputer: SafeImputer, config: Config) -> list[dict[str, float]]:
+    """Released counts if an unseen reason changed the odds of being measured by a factor of up to gamma."""
+    scored, truth = imputer.scored_, imputer.visits_.arrays.target_values
+    if not config.promise.unmeasured or config.promise.new_patients:
+        return []
+    counts = released_under_doubt(
+        scored, config.allowed_error, config.fdr, scored.candidates(), truth, config.gammas
+    )
+    return [
+        {"gamma": gamma, "released": int(count)} for gamma, count in zip(config.gammas, counts, strict=True)
+    ]
+
+
+def _cutoff(imputer: SafeImputer, config: Config) -> dict[str, Any] | None:
+    """The stored cut-off with its promise in words, or why there is none; for claims about new patients."""
+    if not config.promise.new_patients:
+        return None
+    truth = imputer.visits_.arrays.target_values
+    try:
+        cutoff = long_run_cutoff(imputer.scored_, config.allowed_error, config.fdr, truth)
+    except GuaranteeRefused as refused:
+        return {"risk": None, "words": str(refused)}
+    return {"risk": cutoff.risk, "words": cutoff_in_words(cutoff, config.fdr)}
 
 
 def _by_value(imputations: pl.DataFrame) -> dict[str, list[float]]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from safeimpute.errors import OptionError
+from safeimpute.selection.cutoff import Cutoff
 
 NAMES = ("visits", "patients", "unmeasured", "patients,unmeasured")
 
@@ -47,6 +48,21 @@ def promise_in_words(claim: Claim, target: str, tolerance: str, alpha: float) ->
             "together, not a subset picked later, and it is not promised for every subgroup."
         ),
     }
+
+
+def cutoff_in_words(cutoff: Cutoff, alpha: float) -> str:
+    """The long-run promise of a stored cut-off and its confidence."""
+    confidence = (
+        f"With {100 * cutoff.confidence:g} % confidence over the {cutoff.n_patients} calibration patients, "
+    )
+    if cutoff.risk is None:
+        return (
+            confidence + f"no risk cut-off could be shown to keep bad releases at {100 * alpha:g} % or less."
+        )
+    return confidence + (
+        f"at most {100 * alpha:g} % of all values released in the long run at a risk of {cutoff.risk:.3g} or less "
+        "are bad. A visit's release then depends on nothing else in its batch."
+    )
 
 
 def _assumptions(claim: Claim, target: str) -> list[str]:

@@ -68,8 +68,7 @@ class Decision:
 
 def decide(batch: Batch, claim: Claim, alpha: float, *, published_ties: bool = False) -> Decision:
     """Release candidates under a claim; `published_ties` keeps the paper's own p-value."""
-    inside = _inside(batch)
-    scoped = _within(batch, inside)
+    scoped = within_scope(batch)
     if claim.new_patients:
         p_value = np.full(len(scoped.candidates), np.nan)
         released = _release_to_new_patients(scoped, claim, alpha)
@@ -77,7 +76,7 @@ def decide(batch: Batch, claim: Claim, alpha: float, *, published_ties: bool = F
         p_value, released = _release_weighted(scoped, alpha)
     else:
         p_value, released = _release_plain(scoped, alpha, published_ties)
-    return _spread_out(batch, inside, p_value, released, scoped)
+    return _spread_out(batch, p_value, released, scoped)
 
 
 def _inside(batch: Batch) -> BoolArray:
@@ -87,8 +86,9 @@ def _inside(batch: Batch) -> BoolArray:
     return inside
 
 
-def _within(batch: Batch, inside: BoolArray) -> Batch:
+def within_scope(batch: Batch) -> Batch:
     """The batch with every visit outside the promise gone from both sides."""
+    inside = _inside(batch)
     kept, own = inside[batch.calibration], inside[batch.own_scored]
     return replace(
         batch,
@@ -129,18 +129,18 @@ def _release_weighted(batch: Batch, alpha: float) -> tuple[FloatArray, BoolArray
 def _release_to_new_patients(batch: Batch, claim: Claim, alpha: float) -> BoolArray:
     require_calibration_size(len(batch.calibration_patients), alpha, "calibration patients")
     thresholds = risk_thresholds(batch.risk[batch.validation], THRESHOLDS)
-    candidates = ScoredVisits(*_of_patients(batch, batch.candidates, batch.new_patients))
+    candidates = ScoredVisits(*of_patients(batch, batch.candidates, batch.new_patients))
     calibration = LabelledVisits(
-        *_of_patients(batch, batch.calibration, batch.calibration_patients), batch.bad
+        *of_patients(batch, batch.calibration, batch.calibration_patients), batch.bad
     )
     if not claim.unmeasured:
         return release_new_patients(candidates, calibration, thresholds, alpha, batch.xi)
     require_effective_sample_size(calibration.weight, alpha)
-    own = LabelledVisits(*_of_patients(batch, batch.own_scored, batch.new_patients), batch.own_bad)
+    own = LabelledVisits(*of_patients(batch, batch.own_scored, batch.new_patients), batch.own_bad)
     return release_unmeasured_of_new_patients(candidates, own, calibration, thresholds, alpha, batch.xi)
 
 
-def _of_patients(
+def of_patients(
     batch: Batch, rows: IntArray, patients: IntArray
 ) -> tuple[IntArray, FloatArray, FloatArray, int]:
     """Patient numbers from 0, risks, weights, and how many patients there are."""
@@ -148,11 +148,9 @@ def _of_patients(
     return number, batch.risk[rows], batch.weight[rows], len(patients)
 
 
-def _spread_out(
-    batch: Batch, inside: BoolArray, p_value: FloatArray, released: BoolArray, scoped: Batch
-) -> Decision:
+def _spread_out(batch: Batch, p_value: FloatArray, released: BoolArray, scoped: Batch) -> Decision:
     """Back from the visits inside the promise to all candidates."""
-    there = inside[batch.candidates]
+    there = _inside(batch)[batch.candidates]
     all_p, all_released = np.full(len(there), np.nan), np.zeros(len(there), dtype=bool)
     all_p[there], all_released[there] = p_value, released
     reason = np.where(all_released, "", RISK_ABOVE_CUTOFF).astype(object)

@@ -1,0 +1,190 @@
+"""Accuracy and release on every data set, same splits for all methods; writes docs/results.md.
+
+    python bench/results.py export            visits of every data set as arrays (needs SAFEIMPUTE_DATA)
+    python bench/results.py run [--jobs N]    fit and score; finished (data set, split) pairs are kept
+    python bench/results.py write             docs/results.md and docs/results.json from what was run
+
+`run` needs NumPy, SciPy, torch and LightGBM only, so it can be done on a bare GPU machine.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SPLITS = 5
+LEVELS = (0.1, 0.2, 0.35)
+REPARTITIONS = 200
+PILOT_SEED = 1000
+RISKY_SHARE = 0.375  # of the paper's imputations, on a pilot split's validation visits, sets the tolerance
+PLAIN = ("mean", "locf", "patient_mean", "lightgbm")
+
+
+def export(folder: Path) -> None:
+    from datasets import DATA_SETS
+
+    from safeimpute.records.visits import ColumnChoice, prepare_visits
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, (name, data) in enumerate(DATA_SETS.items()):
+        arrays = prepare_visits(data.load(), ColumnChoice(data.target, attributes=data.attributes)).arrays
+        np.savez_compressed(folder / f"{number:02}.npz", name=name, unit=data.unit, **asdict(arrays))
+        print(f"{name}: {len(arrays):,} visits", flush=True)
+
+
+def load(path: Path) -> Any:
+    from safeimpute.records.arrays import VisitArrays
+
+    stored = np.load(path)
+    fields = {name: stored[name] for name in stored.files if name not in ("name", "unit")}
+    for names in ("lab_names", "attribute_names"):
+        fields[names] = tuple(str(each) for each in fields[names])
+    return str(stored["name"]), VisitArrays(**fields | {"target": int(fields["target"])})
+
+
+def pilot(path: Path, device: str) -> dict[str, Any]:
+    """The tolerance at which the wanted share of the paper's imputations is risky."""
+    from safeimpute.pipeline import score_split, split_for
+    from safeimpute.presets import Plan
+    from safeimpute.selection.claims import Claim
+    from safeimpute.splits import Role
+    from safeimpute.tolerance import Tolerance
+
+    name, arrays = load(path)
+    split = split_for(Claim(), arrays, PILOT_SEED, 0.2)
+    scored = score_split(arrays, split, Claim(), Plan("paper", Tolerance(1.0), PILOT_SEED, device))
+    rows = split.rows(Role.VALIDATION)
+    error = np.abs(scored.scores.value[rows] - arrays.target_values[rows])
+    return {"data": name, "tolerance": float(f"{np.quantile(error, 1 - RISKY_SHARE):.2g}")}
+
+
+def one_split(path: Path, seed: int, tolerance: float, device: str) -> dict[str, Any]:
+    """Every method on one split of one data set."""
+    import torch
+
+    from safeimpute.evaluation.evaluate import release_scores, score_splits
+    from safeimpute.evaluation.metrics import auc, mean_absolute_error, root_mean_squared_error
+    from safeimpute.imputers.registry import make_imputer
+    from safeimpute.pipeline import split_for
+    from safeimpute.presets import Plan
+    from safeimpute.selection.claims import Claim
+    from safeimpute.splits import Role, hide
+    from safeimpute.tolerance import Tolerance
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    name, arrays = load(path)
+    allowed, methods = Tolerance(tolerance), {}
+    split = split_for(Claim(), arrays, seed, 0.2)
+    task, rows = hide(arrays, split.roles), split.rows(Role.TEST)
+    truth = arrays.target_values[rows]
+    for method in PLAIN:
+        start = time.perf_counter()
+        value = make_imputer(method).fit(task, np.random.default_rng(seed)).impute(task).value[rows]
+        methods[method] = {
+            "mae": mean_absolute_error(value, truth),
+            "rmse": root_mean_squared_error(value, truth),
+            "seconds": time.perf_counter() - start,
+        }
+    for preset in ("paper", "best"):
+        result = score_splits(arrays, Plan(preset, allowed, seed, device), Claim(), 1)[0]
+        assert np.array_equal(result.scored.split.roles, split.roles)
+        bad = result.bad(allowed, rows)
+        methods[preset] = {
+            "mae": mean_absolute_error(result.value[rows], truth),
+            "rmse": root_mean_squared_error(result.value[rows], truth),
+            "auc": auc(result.risk(allowed)[rows], bad),
+            "risky": float(bad.mean()),
+            "release": {str(level): release_scores(result, allowed, level, REPARTITIONS) for level in LEVELS},
+            "seconds": result.seconds,
+        }
+        if preset == "paper":
+            methods["paper"]["learned_auc"] = learned_auc(result, task, allowed, seed, device)
+    return {"data": name, "seed": seed, "tolerance": tolerance, "visits": len(arrays), "methods": methods}
+
+
+def learned_auc(result: Any, task: Any, tolerance: Any, seed: int, device: str) -> float | None:
+    """AUC of the learned risk on the paper's own imputations, its honest errors from refits on parts of training."""
+    from safeimpute.evaluation.metrics import auc
+    from safeimpute.graph.evidence import EvidenceSettings, fit_evidence, read_evidence
+    from safeimpute.imputers.gcn import GcnImputer
+    from safeimpute.imputers.protocol import Imputation
+    from safeimpute.risk.learned import cross_fit, fit_risk, prepare_risk
+
+    rng = np.random.default_rng(seed)
+    imputation = Imputation(result.value, result.scored.scores.signals)
+    honest = cross_fit(task, imputation, lambda part: GcnImputer().fit(part, rng, device), rng)
+    evidence = read_evidence(task.visits, fit_evidence(task, EvidenceSettings(), rng), device)
+    risk = fit_risk(prepare_risk(task, evidence, honest, rng), tolerance, seed).score(evidence, imputation)
+    return auc(risk[result.tested], result.bad(tolerance, result.tested))
+
+
+def run(folder: Path, out: Path, jobs: int, device: str, only: str) -> None:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    files = [path for path in sorted(folder.glob("*.npz")) if only in str(np.load(path)["name"])]
+    files.sort(key=lambda path: path.stat().st_size, reverse=True)  # the longest jobs first
+    done = list(read_lines(out))
+    tolerances = {line["data"]: line["tolerance"] for line in done}
+    finished = {(line["data"], line.get("seed")) for line in done}
+    with ProcessPoolExecutor(jobs) as pool, out.open("a") as log:
+        waiting = {}
+        for path in files:
+            name = load(path)[0]
+            if name not in tolerances:
+                waiting[pool.submit(pilot, path, device)] = path
+            else:
+                waiting |= _submit_splits(pool, path, name, tolerances[name], device, finished)
+        while waiting:
+            future = next(as_completed(waiting))
+            path = waiting.pop(future)
+            line = future.result()
+            log.write(json.dumps(line) + "\n")
+            log.flush()
+            print(line["data"], line.get("seed", "pilot"), flush=True)
+            if "methods" not in line:
+                waiting |= _submit_splits(pool, path, line["data"], line["tolerance"], device, finished)
+
+
+def _submit_splits(
+    pool: Any, path: Path, name: str, tolerance: float, device: str, finished: Any
+) -> dict[Any, Path]:
+    seeds = [seed for seed in range(SPLITS) if (name, seed) not in finished]
+    return {pool.submit(one_split, path, seed, tolerance, device): path for seed in seeds}
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    if path.exists():
+        yield from (json.loads(line) for line in path.read_text().splitlines())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("step", choices=("export", "run", "write"))
+    parser.add_argument("--data", type=Path, default=Path("out/results/data"))
+    parser.add_argument("--out", type=Path, default=Path("out/results/runs.jsonl"))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--only", default="", help="part of a data set's name")
+    given = parser.parse_args()
+    if given.step == "export":
+        export(given.data)
+    elif given.step == "run":
+        run(given.data, given.out, given.jobs, given.device, given.only)
+    else:
+        from results_page import write_page
+
+        write_page(list(read_lines(given.out)), Path("docs"))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    main()

@@ -1,0 +1,114 @@
+"""`safeimpute audit`: does the promise hold on this data? Checked by hiding known values again and again."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from safeimpute.cli import options as opt
+from safeimpute.cli.evaluate import JsonFile, Splits, TestFraction
+from safeimpute.cli.progress import shown_progress
+
+
+def audit(
+    context: typer.Context,
+    visits: opt.Visits,
+    target: opt.Target,
+    tolerance: opt.ToleranceText,
+    fdr: Annotated[str, typer.Option(help="Levels to check.")] = "0.05,0.1,0.15,0.2,0.25,0.3,0.35,0.4",
+    splits: Splits = 5,
+    test_fraction: TestFraction = 0.2,
+    split: Annotated[str, typer.Option(help="Hold out visits, or whole patients.")] = "visits",
+    preset: opt.Preset = "best",
+    repartitions: Annotated[int, typer.Option(min=1, help="Calibration/test draws per fit.")] = 100,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for audit.json and figures.")
+    ] = None,
+    json_file: JsonFile = None,
+    labs: opt.Labs = "",
+    attributes: opt.Attributes = "",
+    exclude: opt.Exclude = "",
+    columns: opt.Rename = "",
+    unit: opt.Unit = None,
+    seed: opt.Seed = 0,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,  # noqa: ARG001
+    config: opt.ConfigFile = None,  # noqa: ARG001
+    force: opt.Force = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Repeat splits of your own data and compare the achieved share of bad releases with the level asked for."""
+    from safeimpute.config import make_config
+    from safeimpute.errors import OptionError
+    from safeimpute.evaluation.audit import audit as run_audit
+    from safeimpute.evaluation.evaluate import score_splits
+    from safeimpute.files import finished_folder, require_new
+    from safeimpute.records.tables import read_visits
+    from safeimpute.records.visits import prepare_visits
+    from safeimpute.report.audit_figure import draw_audit
+    from safeimpute.report.run_folder import save_json, write_json
+    from safeimpute.report.subgroups import group_masks
+
+    levels = opt.numbers(fdr, "--fdr")
+    if split not in ("visits", "patients"):
+        raise OptionError(f"--split {split!r} is not known: visits or patients.")
+    for path in (out, json_file):
+        if path is not None:
+            require_new(path, force=force)
+    settings, *_ = [
+        make_config(
+            target=target,
+            tolerance=tolerance,
+            fdr=level,
+            preset=preset,
+            claim=split,
+            labs=opt.names(labs),
+            attributes=opt.names(attributes),
+            exclude=opt.names(exclude),
+            unit=unit,
+            random_state=seed,
+            device=device,
+            **opt.preset_tables(context),
+        )
+        for level in levels
+    ]
+    table = prepare_visits(read_visits(visits, opt.renames(columns)), settings.columns)
+    with shown_progress(quiet) as progress:
+        results = score_splits(
+            table.arrays, settings.plan(), settings.promise, splits, test_fraction, None, None, progress
+        )
+        progress("redrawing calibration and test", 0.0)
+        found = run_audit(results, settings.allowed_error, levels, group_masks(table), repartitions)
+    report = {
+        "target": target,
+        "tolerance": tolerance,
+        "splits": splits,
+        "split": split,
+        "preset": preset,
+        **found,
+    }
+    if json_file is not None:
+        save_json(report, json_file)
+    if out is not None:
+        with finished_folder(out, force=force) as folder:
+            write_json(report, folder / "audit.json")
+            draw_audit(report, folder)
+    if not quiet:
+        _print(report)
+
+
+def _print(report: dict[str, Any]) -> None:
+    from safeimpute.report.evaluation_folder import show_mean_se
+
+    typer.echo(
+        f"\nAchieved share of bad values among the released, {report['splits']} splits by {report['split']}"
+    )
+    typer.echo(f"  {'level':<8}{'achieved':<20}{'power':<20}within level + 3 SE")
+    for row in report["levels"]:
+        cells = f"{show_mean_se(row['fdp']):<20}{show_mean_se(row['power']):<20}"
+        typer.echo(f"  {row['fdr']:<8g}{cells}{'yes' if row['holds'] else 'NO'}")
+    middle = report["groups"][len(report["groups"]) // 2]
+    typer.echo(f"\nBy group at level {middle['fdr']:g}. {report['note']}")
+    for row in middle["rows"]:
+        shown = show_mean_se(row["fdp"]) if row["fdp"] else "too few released"
+        typer.echo(f"  {row['group']:<34}{shown}")

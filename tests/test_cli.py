@@ -1,0 +1,162 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from safeimpute.cli import app
+
+QUICK = """
+[paper.gcn]
+epochs = 40
+"""
+
+
+def invoke(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "quick.toml").write_text('preset = "paper"\n' + QUICK)
+    invoke("simulate", "mimic4", "--patients", 150, "--seed", 4, "-o", folder / "visits.parquet", "--quiet")
+    return folder
+
+
+def test_every_command_explains_itself() -> None:
+    listed = invoke("--help")
+    commands = "demo run cohort evaluate ablate audit figures report simulate methods doctor".split()
+    for command in commands:
+        assert command in listed
+        assert len(invoke(command, "--help")) > 100
+
+
+def test_run_leaves_the_whole_folder(files: Path) -> None:
+    out = files / "run"
+    output = invoke(
+        *("run", files / "visits.parquet", "--target", "hba1c", "--tolerance", "1.0", "--fdr", "0.3"),
+        *("--claim", "visits", "--config", files / "quick.toml", "--out", out),
+    )
+    assert {path.name for path in out.iterdir()} == {
+        *("imputations.parquet", "imputations.csv", "summary.json", "run.json", "report.html"),
+        *("figures", "model"),
+    }
+    summary = json.loads((out / "summary.json").read_text())
+    manifest = json.loads((out / "run.json").read_text())
+    table = pl.read_parquet(out / "imputations.parquet")
+    assert summary["released"] + summary["withheld"] == summary["missing"] == len(table)
+    assert summary["unit"] == "%"
+    assert manifest["config"]["preset"] == "paper"
+    assert manifest["config"]["paper"]["gcn"]["epochs"] == 40
+    assert len(manifest["input"]["sha256"]) == 64
+    assert f"missing at {len(table):,} visits" in output
+    assert "Promise: " in output
+    assert summary["promise"] in output
+    assert len(list((out / "figures").glob("*.svg"))) == len(list((out / "figures").glob("*.png"))) >= 7
+
+
+def test_evaluate_writes_the_contracted_json(files: Path) -> None:
+    target = files / "evaluation.json"
+    invoke(
+        *(
+            "evaluate",
+            files / "visits.parquet",
+            "--target",
+            "hba1c",
+            "--tolerance",
+            "1.0",
+            "--fdr",
+            "0.2,0.35",
+        ),
+        *("--splits", 2, "--config", files / "quick.toml", "--json", target, "--out", files / "evaluation"),
+    )
+    result = json.loads(target.read_text())
+    expected = {"preset", "target", "tolerance", "splits", "split", "n_visits", "n_patients", "imputation"}
+    assert expected | {"release", "risk_auc", "seconds", "peak_mib"} <= result.keys()
+    assert [row["fdr"] for row in result["release"]] == [0.2, 0.35]
+    for row in result["release"]:
+        assert {"fdp", "power", "acceptance", "mae", "rmse", "splits_released"} <= row.keys()
+    assert result["tolerance"] == "1.0"
+    assert result["imputation"]["mae"]["se"] > 0
+    assert (files / "evaluation" / "figures" / "fdr_power.svg").exists()
+
+
+def test_evaluate_against_the_truth_of_unmeasured_visits(files: Path) -> None:
+    target = files / "truth.json"
+    invoke(
+        *("evaluate", files / "visits.parquet", "--target", "hba1c", "--tolerance", "1.0", "--fdr", "0.3"),
+        *("--splits", 1, "--truth", files / "visits.truth.parquet", "--config", files / "quick.toml"),
+        *("--json", target),
+    )
+    result = json.loads(target.read_text())
+    assert result["claim"] == "unmeasured"
+    assert result["imputation"]["mae"]["se"] is None
+
+
+def test_ablate_gives_both_tables(files: Path) -> None:
+    target = files / "ablation.json"
+    output = invoke(
+        *("ablate", files / "visits.parquet", "--target", "hba1c", "--tolerance", "1.0", "--fdr", "0.3"),
+        *("--splits", 2, "--config", files / "quick.toml", "--json", target),
+    )
+    result = json.loads(target.read_text())
+    assert list(result["imputer"]) == [
+        *("no temporal edges", "no value edges", "no gate", "no reconstruction", "paper's system"),
+    ]
+    assert list(result["risk"]) == ["instability alone", "proxy risk"]
+    assert "no gate" in output
+
+
+def test_audit_says_whether_the_level_holds(files: Path) -> None:
+    target = files / "audit.json"
+    output = invoke(
+        *("audit", files / "visits.parquet", "--target", "hba1c", "--tolerance", "1.2", "--fdr", "0.2,0.35"),
+        *("--splits", 2, "--repartitions", 10, "--config", files / "quick.toml", "--json", target),
+        *("--out", files / "audit"),
+    )
+    result = json.loads(target.read_text())
+    assert [row["fdr"] for row in result["levels"]] == [0.2, 0.35]
+    groups = {row["group"] for row in result["groups"][0]["rows"]}
+    assert {"sex: F", "sex: M", "age: 65 and over"} <= groups
+    assert "not within each group" in output
+    assert (files / "audit" / "figures" / "audit.png").exists()
+
+
+def test_methods_and_doctor() -> None:
+    listed = invoke("methods")
+    assert all(name in listed for name in ("mean", "locf", "patient_mean", "lightgbm", "paper", "best"))
+    assert "torch" in invoke("doctor")
+
+
+def test_a_killed_run_leaves_nothing_that_looks_finished(files: Path) -> None:
+    out = files / "killed" / "run"
+    out.parent.mkdir()
+    command = [sys.executable, "-m", "safeimpute", "run", str(files / "visits.parquet"), "--target", "hba1c"]
+    command += ["--tolerance", "1.0", "--fdr", "0.3", "--claim", "visits", "--out", str(out)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stderr is not None
+    process.stderr.readline()  # work has begun
+    time.sleep(0.5)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not out.exists()
+
+
+def test_errors_end_in_one_line_and_code_two(files: Path) -> None:
+    command = [sys.executable, "-m", "safeimpute", "run", str(files / "visits.parquet"), "--target", "hba1"]
+    result = subprocess.run(
+        [*command, "--tolerance", "1", "--fdr", "0.2"], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 2
+    assert result.stderr.startswith("safeimpute: column 'hba1'")
+    assert "Traceback" not in result.stderr
