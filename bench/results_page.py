@@ -71,7 +71,7 @@ def each(found: list[dict[str, Any]], method: str, *path: str) -> np.ndarray:
 
 def mean_se(values: np.ndarray, digits: int = 3) -> str:
     mean = f"{np.nanmean(values):.{digits}g}"
-    return mean if len(values) < 2 else f"{mean} ± {np.nanstd(values, ddof=1) / np.sqrt(len(values)):.1g}"
+    return mean if len(values) < 2 else f"{mean} ± {np.nanstd(values, ddof=1) / np.sqrt(len(values)):.2g}"
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
@@ -156,12 +156,14 @@ def reading(runs: dict[str, Any]) -> list[str]:
     ]
     shown = ", ".join(f"{p:.2f} / {b:.2f}" for p, b in zip(powers["paper"], powers["best"], strict=True))
     return [
-        f"- `best` against LightGBM on lag features: mean ratio of MAE {np.mean([r.mean() for r in to_trees.values()]):.3f}"
+        "- `best` against LightGBM on lag features: mean ratio of MAE "
+        f"{np.mean([r.mean() for r in to_trees.values()]):.3f}"
         f" over {len(runs)} data sets; worse by more than two paired SE on: {', '.join(worse) or 'none'}.",
         f"- `best` against `paper`: mean ratio of MAE {np.mean([r.mean() for r in to_paper.values()]):.3f}.",
         f"- Mean power over data sets at levels 0.1, 0.2, 0.35, `paper` / `best`: {shown}. "
         f"`best` lower by more than two paired SE: {', '.join(lower) or 'nowhere'}.",
         f"- Mean FDP at most the level + 3 SE in {held} of {held + len(above)} cells (data set x preset x level)"
         f"{'; above in: ' + '; '.join(above) if above else ''}.",
-        f"- On the paper's own imputations the learned risk ranks no better than the proxy on: {', '.join(ranks) or 'none'}.",
+        "- On the paper's own imputations the learned risk ranks no better than the proxy on: "
+        f"{', '.join(ranks) or 'none'}.",
     ]

@@ -45,6 +45,6 @@ def test_keep_probability_runs_from_least_to_most_with_the_margin() -> None:
 def test_edges_are_kept_as_often_as_their_probability_says(margin: float) -> None:
     count = 40_000
     edges = Edges(np.zeros(count, np.int64), np.arange(1, count + 1), np.full(count, margin))
-    kept = draw_kept(edges, PerturbationSettings(), np.random.default_rng(5))
+    kept = draw_kept(keep_probability(edges, PerturbationSettings()), np.random.default_rng(5))
     expected = 0.5 + 0.45 * margin
     assert abs(kept.mean() - expected) < 4 * np.sqrt(expected * (1 - expected) / count)

@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -146,3 +148,15 @@ def test_the_panel_is_a_bounded_sample_of_training_visits(task: Task) -> None:
     panel = fit_evidence(task, settings, np.random.default_rng(0)).panel
     assert len(panel.target) == 40
     assert not np.isnan(panel.target).any()
+
+
+def test_nothing_is_known_of_a_visit_without_labs_and_visible_targets(
+    task: Task, source: EvidenceSource
+) -> None:
+    labs = task.visits.labs.copy()
+    lonely = task.visits.patient == 3
+    labs[lonely] = np.nan
+    emptied = dataclasses.replace(task.visits, labs=labs)
+    nothing = read_evidence(emptied, source).nothing_known
+    assert nothing[lonely].all()
+    assert not nothing[task.training & ~lonely & (np.isfinite(labs).sum(axis=1) > 1)].any()

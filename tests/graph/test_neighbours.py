@@ -279,3 +279,8 @@ def test_unusable_options_are_refused_by_name(wrong):
     usable = {"value_radius": 1.0, "trend_radius": 1.0, "max_neighbors": 4}
     with pytest.raises(OptionError, match=next(iter(wrong))):
         value_neighbours(profiles, profiles, **(usable | wrong))
+
+
+def test_a_degree_below_one_is_refused():
+    with pytest.raises(OptionError, match="degree"):
+        radius_for_degree(visits(0, 5, 2, 3, 0.0, None), 0, np.random.default_rng(0))

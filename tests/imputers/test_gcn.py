@@ -88,9 +88,11 @@ def test_ablated_networks_train(cohort_arrays: VisitArrays, switch: dict[str, ob
 
 
 def test_instability_is_the_spread_over_the_same_draws(fitted: tuple[FittedGcn, Task, np.ndarray]) -> None:
-    from safeimpute.graph.perturbation import draw_kept
+    from safeimpute.graph.perturbation import draw_kept, keep_probability
 
     model, _, _ = fitted
+    edges = model.graph.temporal, model.graph.value
+    keep = [keep_probability(each, model.perturbation).astype(np.float32) for each in edges]
     rng = np.random.default_rng(model.perturbation_seed)
     draws = []
     for _ in range(model.perturbation.passes):
@@ -98,7 +100,7 @@ def test_instability_is_the_spread_over_the_same_draws(fitted: tuple[FittedGcn, 
             draw_kept(edges, model.perturbation, rng) for edges in (model.graph.temporal, model.graph.value)
         )
         kept_time, kept_value = kept
-        relations = model.nodes.temporal.relation(kept_time), model.nodes.value.relation(kept_value)
+        relations = model.nodes.temporal.thinned(kept_time), model.nodes.value.thinned(kept_value)
         draws.append(model.predict_z(relations))
     np.testing.assert_allclose(model.instability(), np.std(draws, axis=0), atol=1e-7)
 

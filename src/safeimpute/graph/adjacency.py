@@ -1,8 +1,8 @@
 """A relation as a sparse operator: D^-1/2 (A + I) D^-1/2 over compressed rows, cheap to renormalise when thinned.
 
 The operator is symmetric, so it is its own transpose: the backward pass is the same product as the forward
-one, and no transpose has to be built. The degrees scale the dense side, not the matrix, so that thinning a
-relation costs one gather and one matrix-vector product.
+one, and no transpose has to be built. The whole relation is normalised once, entry by entry; a thinned one, used
+for a single pass, is scaled on the dense side instead, so that thinning costs one gather and one product.
 """
 
 import warnings
@@ -18,10 +18,10 @@ from safeimpute.records.arrays import BoolArray
 
 
 class Relation(NamedTuple):
-    """Kept edges and self-loops as 0/1 weights, and 1 / sqrt(degree) per visit."""
+    """D^-1/2 (A + I) D^-1/2, or only A + I with the 1 / sqrt(degree) that is still to be applied."""
 
     weights: Tensor
-    scale: Tensor
+    scale: Tensor | None = None
 
 
 class Adjacency:
@@ -42,20 +42,24 @@ class Adjacency:
         self._edge = torch.from_numpy(pattern.data).to(device)
         self._ones = torch.ones(visits, 1, device=device)
 
-    def relation(self, kept: BoolArray | None = None) -> Relation:
-        """The relation over the kept edges (all by default); degrees count kept edges only."""
-        if kept is None:
-            weight = torch.ones(len(self._edge), device=self._edge.device)
-        else:
-            keep = torch.from_numpy(np.append(kept, True)).to(self._edge.device).float()
-            weight = torch.index_select(keep, 0, self._edge)
+    def relation(self) -> Relation:
+        """The whole relation, normalised."""
+        degree = torch.diff(self._starts)
+        scale = degree.float().rsqrt()  # a self-loop makes every degree at least 1
+        by_row = torch.repeat_interleave(scale, degree)
+        return Relation(self._matrix(by_row * scale[self._columns.long()]))
+
+    def thinned(self, kept: BoolArray) -> Relation:
+        """The relation over the kept edges; degrees count kept edges only."""
+        keep = torch.from_numpy(np.append(kept, True)).to(self._edge.device).float()
+        matrix = self._matrix(torch.index_select(keep, 0, self._edge))
+        return Relation(matrix, (matrix @ self._ones).rsqrt())
+
+    def _matrix(self, weight: Tensor) -> Tensor:
         size = (self.visits, self.visits)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            matrix = torch.sparse_csr_tensor(
-                self._starts, self._columns, weight, size, check_invariants=False
-            )
-        return Relation(matrix, (matrix @ self._ones).rsqrt())  # a self-loop makes every degree at least 1
+            return torch.sparse_csr_tensor(self._starts, self._columns, weight, size, check_invariants=False)
 
 
 class _SymmetricProduct(torch.autograd.Function):
@@ -71,5 +75,6 @@ class _SymmetricProduct(torch.autograd.Function):
 
 def propagate(relation: Relation, states: Tensor) -> Tensor:
     """D^-1/2 (A + I) D^-1/2 H, differentiable in H."""
-    summed: Tensor = _SymmetricProduct.apply(relation.weights, relation.scale * states)  # type: ignore[no-untyped-call]
-    return relation.scale * summed
+    scaled = states if relation.scale is None else relation.scale * states
+    summed: Tensor = _SymmetricProduct.apply(relation.weights, scaled)  # type: ignore[no-untyped-call]
+    return summed if relation.scale is None else relation.scale * summed

@@ -14,7 +14,7 @@ from safeimpute.graph.own_visits import nearest_own_visits, take
 from safeimpute.graph.panel import Analogues, Panel, find_analogues, fit_panel
 from safeimpute.graph.record import Record, Units, between, fit_units, read_record
 from safeimpute.graph.scaling import LogLabs
-from safeimpute.records.arrays import FloatArray, IntArray, VisitArrays
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 from safeimpute.splits import Task
 
 Columns = dict[str, FloatArray]
@@ -53,6 +53,12 @@ class Evidence:
     kriged: Kriged
     analogues: Analogues
     source: EvidenceSource
+
+    @property
+    def nothing_known(self) -> BoolArray:
+        """Visits about which the record holds neither a visible target nor any lab: a value is a mere average."""
+        nothing: BoolArray = (self.own == NONE).all(axis=1) & np.isnan(self.record.filled).all(axis=1)
+        return nothing
 
     def __getitem__(self, name: str) -> FloatArray:
         column: FloatArray = self.matrix[:, self.names.index(name)]

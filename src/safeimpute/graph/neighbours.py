@@ -40,7 +40,8 @@ def value_neighbours(
     """References of other patients within both radii of each query: the `max_neighbors` strongest, or all.
 
     A pair needs a lab and a trend in common. Its strength is max(d_v / value_radius, d_delta / trend_radius);
-    equal strengths go by reference index. `memory_mib` bounds the working arrays, not the result.
+    equal strengths go by reference index. `memory_mib` bounds the working arrays in main memory, not the result;
+    a GPU is used only where many labs or patterns make it the faster way.
     """
     for name, radius in (("value_radius", value_radius), ("trend_radius", trend_radius)):
         if not 0 < radius < np.inf:
@@ -76,9 +77,11 @@ def radius_for_degree(profiles: Profiles, degree: int, rng: np.random.Generator,
     """The radius, for values and trends alike, at which the median comparable visit has `degree` neighbours.
 
     It is the median, over a sample of visits with a comparable partner, of the `degree`-th smallest
-    max(d_v, d_delta). Where half of them have fewer partners, it is the largest distance met, so that all are
-    joined; where rounded values make it 0, the smallest above 0; without any pair, one standard deviation.
+    max(d_v, d_delta). Where half of them have fewer partners, it is the largest distance met, which joins them
+    all; where rounded values make it 0, the smallest above 0; without any pair, one standard deviation.
     """
+    if degree < 1:
+        raise OptionError(f"The median degree is {degree}: give at least 1.")
     comparable = np.flatnonzero(comparable_by_trend(profiles, profiles))
     chosen = rng.choice(comparable, min(sample, len(comparable)), replace=False)
     limits = Limits(value_radius=1.0, trend_radius=1.0, strength=np.inf, cap=degree)

@@ -22,6 +22,6 @@ def keep_probability(edges: Edges, settings: PerturbationSettings) -> FloatArray
     return settings.least + (settings.most - settings.least) * edges.margin**settings.sharpness
 
 
-def draw_kept(edges: Edges, settings: PerturbationSettings, rng: np.random.Generator) -> BoolArray:
+def draw_kept(probability: FloatArray, rng: np.random.Generator) -> BoolArray:
     """One draw per undirected edge, so both directions live or die together."""
-    return rng.random(len(edges), dtype=np.float32) < keep_probability(edges, settings)
+    return rng.random(len(probability), dtype=np.float32) < probability

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from safeimpute.graph.adjacency import Adjacency, Relation, propagate
 from safeimpute.graph.event_graph import EventGraph, GraphSettings, build_graph
-from safeimpute.graph.perturbation import PerturbationSettings, draw_kept
+from safeimpute.graph.perturbation import PerturbationSettings, draw_kept, keep_probability
 from safeimpute.imputers.protocol import Imputation
 from safeimpute.records.arrays import BoolArray, FloatArray
 from safeimpute.splits import Task
@@ -53,17 +53,17 @@ class GatedLayer(nn.Module):
         self.narrow = inputs < width  # propagate whichever side of the product has fewer columns
 
     def forward(self, states: Tensor, relations: Relations) -> Tensor:
-        by_time = torch.relu(self._convolve(states, relations[0], self.temporal))
-        by_value = torch.relu(self._convolve(states, relations[1], self.value))
+        by_time = self._convolve(states, relations[0], self.temporal).relu_()
+        by_value = self._convolve(states, relations[1], self.value).relu_()
         if self.gate is None:
             return (by_time + by_value) / 2
-        share = torch.sigmoid(self.gate(by_time + by_value))
-        return share * by_time + (1 - share) * by_value
+        share = torch.sigmoid(self.gate(by_time) + self.gate(by_value))
+        return torch.lerp(by_value, by_time, share)
 
     def _convolve(self, states: Tensor, relation: Relation, linear: nn.Linear) -> Tensor:
         if self.narrow:
             return nn.functional.linear(propagate(relation, states), linear.weight, linear.bias)
-        return propagate(relation, states @ linear.weight.T) + linear.bias
+        return propagate(relation, states @ linear.weight.T).add_(linear.bias)
 
 
 class TwoRelationGcn(nn.Module):
@@ -185,10 +185,13 @@ class FittedGcn:
         rng = np.random.default_rng(self.perturbation_seed)
         total, squares = np.zeros(len(self.graph)), np.zeros(len(self.graph))
         base = self.predict_z(self.nodes.relations)  # deviations from it keep the sums well conditioned
+        keep_time = keep_probability(self.graph.temporal, self.perturbation).astype(np.float32)
+        keep_value = keep_probability(self.graph.value, self.perturbation).astype(np.float32)
         for _ in range(self.perturbation.passes):
-            kept_time = draw_kept(self.graph.temporal, self.perturbation, rng)
-            kept_value = draw_kept(self.graph.value, self.perturbation, rng)
-            thinned = self.nodes.temporal.relation(kept_time), self.nodes.value.relation(kept_value)
+            thinned = (
+                self.nodes.temporal.thinned(draw_kept(keep_time, rng)),
+                self.nodes.value.thinned(draw_kept(keep_value, rng)),
+            )
             deviation = self.predict_z(thinned) - base
             total += deviation
             squares += deviation**2

@@ -89,9 +89,8 @@ def _run(
     patients = _saved_patients(source, reader.patients(source))
     members = _members(source, reader, definition)
     progress("reading the results, one pass", 0.1)
-    gathered = source.saved(
-        "gathered", results.gather(reader.results(source), definition, reader.VOCABULARY, members)
-    )
+    listed = reader.results(source, results.wanted_codes(definition, reader.VOCABULARY))
+    gathered = source.saved("gathered", results.gather(listed, definition, reader.VOCABULARY, members))
     judged = results.judge(gathered, definition, patients)
     measured = source.saved("measured", results.merge(judged))
     progress("building the visits", 0.7)

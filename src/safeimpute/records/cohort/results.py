@@ -10,6 +10,7 @@ import ibis.expr.types as ir
 
 from safeimpute.records.catalogue import Code, DiabetesCodes, Vocabulary
 from safeimpute.records.cohort.definition import CohortDefinition
+from safeimpute.records.readers.engine import Wanted
 
 # Not relevant: nothing is wrong with the row, this cohort has no place for it.
 OTHER_CODE = "other code"
@@ -58,29 +59,38 @@ def gather(
     `members` None means that every patient belongs to the cohort.
     """
     coded = results.mutate(lab=_lab_of(results.code, definition, vocabulary))
-    coded = coded.mutate(subject_id=coded.lab.notnull().ifelse(coded.subject_id, ibis.null()))
+    censored = (coded.operator.notnull() & (coded.operator != "=")) | (
+        coded.text.lower().re_search(_CENSORED_TEXT).fill_null(False)
+    )
+    columns = {
+        "subject_id": coded.subject_id,
+        "drawn": coded.drawn,
+        "known": coded.known,
+        "value": coded.value,
+        "unit": coded.unit.strip().lower(),
+        "final": coded.final,
+        "censored": censored,
+    }
+    rows = coded.select(lab=coded.lab, **_where(coded.lab.notnull(), columns))
     outside = ibis.literal(False)
     if members is not None:
         belongs = members.select(member=members.subject_id)
-        coded = coded.left_join(belongs, coded.subject_id == belongs.member)
-        outside = coded.subject_id.notnull() & coded.member.isnull()
-    placed = coded.mutate(place=ibis.cases((coded.lab.isnull(), OTHER_CODE), (outside, OUTSIDE)))
-    needed = placed.place.isnull()
-    censored = (placed.operator.notnull() & (placed.operator != "=")) | (
-        placed.text.lower().re_search(_CENSORED_TEXT).fill_null(False)
-    )
-    columns = {
-        "subject_id": placed.subject_id,
-        "drawn": placed.drawn,
-        "known": placed.known,
-        "value": placed.value,
-        "unit": placed.unit.strip().lower(),
-        "final": placed.final,
-        "censored": censored,
-    }
-    kept = {name: needed.ifelse(column, ibis.null(column.type())) for name, column in columns.items()}
-    slim = placed.select(place=placed.place, lab=placed.lab, **kept)
+        rows = rows.left_join(belongs, rows.subject_id == belongs.member)
+        outside = rows.subject_id.notnull() & rows.member.isnull()
+    rows = rows.mutate(place=ibis.cases((rows.lab.isnull(), OTHER_CODE), (outside, OUTSIDE)))
+    kept = _where(rows.place.isnull(), {name: rows[name] for name in columns})
+    slim = rows.select(place=rows.place, lab=rows.lab, **kept)
     return slim.group_by(slim.columns).agg(rows=slim.count())
+
+
+def _where(condition: ir.Value, columns: dict[str, ir.Value]) -> dict[str, ir.Value]:
+    """The columns where the condition holds, empty elsewhere."""
+    return {name: condition.ifelse(column, ibis.null(column.type())) for name, column in columns.items()}
+
+
+def wanted_codes(definition: CohortDefinition, vocabulary: Vocabulary) -> Wanted:
+    """Tells which rows of the source this cohort has to look at."""
+    return lambda code: _lab_of(code, definition, vocabulary).notnull()
 
 
 def _lab_of(code: ir.Value, definition: CohortDefinition, vocabulary: Vocabulary) -> ir.Value:

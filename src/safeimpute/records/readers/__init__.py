@@ -4,6 +4,9 @@ results     subject_id, code, value, text, unit, operator, final, drawn, known (
 diagnoses   subject_id, vocabulary (icd9, icd10, omop, snomed), code (without dots)
 patients    subject_id, sex (F, M or null), born (a day, as precise as the source has it)
 admissions  subject_id, admitted
+
+Every row of the source's results is there, so that all can be counted; rows whose code is not wanted may be empty
+but for the code.
 """
 
 from typing import Literal, Protocol, get_args
@@ -13,7 +16,7 @@ import ibis.expr.types as ir
 from safeimpute.errors import OptionError
 from safeimpute.records.catalogue import Catalogue, Vocabulary
 from safeimpute.records.readers import fhir, meds, mimic3, mimic4, omop
-from safeimpute.records.readers.engine import Budget, Source
+from safeimpute.records.readers.engine import Budget, Source, Wanted
 
 SourceKind = Literal["mimic3", "mimic4", "omop", "meds", "fhir"]
 
@@ -25,7 +28,7 @@ class Reader(Protocol):
     TITLE: str
 
     def open_source(self, location: str, catalogue: Catalogue, budget: Budget) -> Source: ...
-    def results(self, source: Source) -> ir.Table: ...
+    def results(self, source: Source, wanted: Wanted) -> ir.Table: ...
     def diagnoses(self, source: Source) -> ir.Table: ...
     def patients(self, source: Source) -> ir.Table: ...
     def admissions(self, source: Source) -> ir.Table: ...

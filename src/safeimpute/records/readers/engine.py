@@ -21,6 +21,8 @@ from safeimpute.errors import MissingExtra, SourceError
 from safeimpute.records.catalogue import Catalogue
 from safeimpute.records.readers.faults import translated_faults
 
+Condition = Callable[[ir.Table], ir.Value]  # which rows of a table are needed
+Wanted = Callable[[ir.Value], ir.Value]  # which codes a cohort asks for
 TIME = "timestamp(6)"  # one precision everywhere, or unions of tables from different engines do not match
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _DATABASE_SUFFIXES = {".duckdb", ".ddb", ".db"}
@@ -40,6 +42,9 @@ class Budget:
             "memory_limit": self.memory,
             "temp_directory": str(self.work),
             "preserve_insertion_order": False,
+            # DuckDB cannot tell the length of a compressed file, takes it for short, and would hold all of it in
+            # memory to join it with the patients; so joins keep the side they are written with.
+            "disabled_optimizers": "build_side_probe_side",
         }
         return settings | ({"threads": self.threads} if self.threads else {})
 
@@ -69,10 +74,11 @@ class Source:
         found = self.find(name)
         return found is not None and (column is None or column in found.columns)
 
-    def get(self, name: str, **columns: str) -> ir.Table:
+    def get(self, name: str, only: Condition | None = None, **columns: str) -> ir.Table:
         """A table with the named columns as `integer`, `number`, `time`, `text` or `code`; `?` = optional.
 
-        `code` keeps the source's own type, so that a database can use its index.
+        `code` keeps the source's own type, so that a database can use its index. Other columns are empty in rows
+        that do not meet `only`: converting the text of rows nobody needs takes longer than reading them.
         """
         table = self.table(name)
         required = [column for column, kind in columns.items() if not kind.endswith("?")]
@@ -81,15 +87,18 @@ class Source:
                 f"table {name} in {self.place} has no column {', '.join(missing)}. "
                 f"Columns found: {', '.join(table.columns[:30])}."
             )
+        needed = None if only is None else only(table)
         return table.select(
-            **{column: self._typed(name, table, column, kind) for column, kind in columns.items()}
+            **{column: self._typed(name, table, column, kind, needed) for column, kind in columns.items()}
         )
 
-    def _typed(self, name: str, table: ir.Table, column: str, kind: str) -> ir.Value:
+    def _typed(self, name: str, table: ir.Table, column: str, kind: str, needed: ir.Value | None) -> ir.Value:
         kind = kind.removesuffix("?")
         if column not in table.columns or _is_empty(table[column].type()):
             return ibis.null(_IBIS_TYPES[kind])
         value = table[column]
+        if needed is not None and kind != "code":
+            value = needed.ifelse(value, ibis.null(value.type()))
         if _fits(value.type(), kind):
             return _converted(value, kind)
         if value.type().is_string() and self.engine.name == "duckdb":

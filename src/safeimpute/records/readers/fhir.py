@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from safeimpute.errors import SourceError
 from safeimpute.records.catalogue import Catalogue, Vocabulary
-from safeimpute.records.readers.engine import Budget, Source, open_file
+from safeimpute.records.readers.engine import Budget, Source, Wanted, open_file
 
 VOCABULARY: Vocabulary = "loinc"
 TITLE = "FHIR"
@@ -80,7 +80,7 @@ def open_source(location: str, catalogue: Catalogue, budget: Budget) -> Source:
     )
 
 
-def results(source: Source) -> ir.Table:
+def results(source: Source, wanted: Wanted) -> ir.Table:  # noqa: ARG001
     return source.table("results")
 
 

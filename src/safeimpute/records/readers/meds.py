@@ -8,12 +8,13 @@ import ibis.expr.types as ir
 
 from safeimpute.errors import SourceError
 from safeimpute.records.catalogue import Catalogue, Vocabulary
-from safeimpute.records.readers.engine import TIME, Budget, Source, open_location
+from safeimpute.records.readers.engine import TIME, Budget, Source, Wanted, open_location
 from safeimpute.records.readers.mimic4 import sex_of
 
 VOCABULARY: Vocabulary = "meds"
 TITLE = "MIMIC-IV in MEDS form"
 
+_CODE_AND_UNIT = "^(.+)//(.*)$"
 NO_UNIT = "unk"  # what MIMIC's conversion writes where the source had no unit
 
 
@@ -35,18 +36,24 @@ def _require_version(record: Path) -> None:
 
 
 def _events(source: Source) -> ir.Table:
-    return source.get(
-        "data", subject_id="integer", time="time", code="text", numeric_value="number", text_value="text?"
-    )
+    return source.get("data", subject_id="integer", time="time", code="text")
 
 
-def results(source: Source) -> ir.Table:
+def results(source: Source, wanted: Wanted) -> ir.Table:
     """`LAB//50852//%` is code `LAB//50852` in unit `%`."""
-    events = _events(source)
-    unit = events.code.re_extract("^(.+)//(.*)$", 2)
+    events = source.get(
+        "data",
+        only=lambda events: wanted(_without_unit(events.code)),
+        subject_id="integer",
+        time="time",
+        code="code",
+        numeric_value="number",
+        text_value="text?",
+    )
+    unit = events.code.re_extract(_CODE_AND_UNIT, 2)
     return events.select(
         subject_id=events.subject_id,
-        code=events.code.re_extract("^(.+)//(.*)$", 1),
+        code=_without_unit(events.code),
         value=events.numeric_value,
         text=events.text_value,
         unit=(unit.lower() == NO_UNIT).ifelse(ibis.null("string"), unit),
@@ -55,6 +62,10 @@ def results(source: Source) -> ir.Table:
         drawn=events.time,
         known=ibis.null(TIME),
     )
+
+
+def _without_unit(code: ir.Value) -> ir.Value:
+    return code.re_extract(_CODE_AND_UNIT, 1)
 
 
 def diagnoses(source: Source) -> ir.Table:

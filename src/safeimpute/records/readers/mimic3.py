@@ -5,7 +5,7 @@ import ibis.expr.types as ir
 
 from safeimpute.errors import SourceError
 from safeimpute.records.catalogue import Catalogue, Vocabulary
-from safeimpute.records.readers.engine import TIME, Budget, Source, open_location
+from safeimpute.records.readers.engine import TIME, Budget, Source, Wanted, open_location
 from safeimpute.records.readers.mimic4 import sex_of
 
 VOCABULARY: Vocabulary = "mimic"
@@ -21,9 +21,10 @@ def open_source(location: str, catalogue: Catalogue, budget: Budget) -> Source:
     return source
 
 
-def results(source: Source) -> ir.Table:
+def results(source: Source, wanted: Wanted) -> ir.Table:
     events = source.get(
         "labevents",
+        only=lambda events: wanted(events.itemid),
         subject_id="integer",
         itemid="code",
         charttime="time",

@@ -7,7 +7,7 @@ import ibis.expr.types as ir
 
 from safeimpute.errors import SourceError
 from safeimpute.records.catalogue import Catalogue, Vocabulary
-from safeimpute.records.readers.engine import Budget, Source, open_location
+from safeimpute.records.readers.engine import Budget, Source, Wanted, open_location
 
 VOCABULARY: Vocabulary = "mimic"
 TITLE = "MIMIC-IV"
@@ -26,9 +26,10 @@ def open_source(location: str, catalogue: Catalogue, budget: Budget) -> Source:
     return source
 
 
-def results(source: Source) -> ir.Table:
+def results(source: Source, wanted: Wanted) -> ir.Table:
     events = source.get(
         "labevents",
+        only=lambda events: wanted(events.itemid),
         subject_id="integer",
         itemid="code",
         charttime="time",

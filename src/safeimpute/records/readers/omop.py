@@ -5,7 +5,7 @@ import ibis.expr.types as ir
 
 from safeimpute.errors import SourceError
 from safeimpute.records.catalogue import Catalogue, Vocabulary
-from safeimpute.records.readers.engine import TIME, Budget, Source, open_location
+from safeimpute.records.readers.engine import TIME, Budget, Source, Wanted, open_location
 
 VOCABULARY: Vocabulary = "omop"
 TITLE = "OMOP"
@@ -31,10 +31,11 @@ def _require_version(source: Source) -> None:
             )
 
 
-def results(source: Source) -> ir.Table:
+def results(source: Source, wanted: Wanted) -> ir.Table:
     """`measurement_datetime` is optional in the CDM: without it a result stands at the start of its day."""
     events = source.get(
         "measurement",
+        only=lambda events: wanted(events.measurement_concept_id),
         person_id="integer",
         measurement_concept_id="code",
         measurement_date="time",
