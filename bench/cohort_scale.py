@@ -53,6 +53,16 @@ SELECT 10000000 + i AS subject_id, 20000000 + i AS hadm_id, 1 AS seq_num,
        CASE WHEN i % 5 = 0 THEN 'E119   ' ELSE 'I10    ' END AS icd_code, 10 AS icd_version
 FROM range({patients}) AS t(i)
 """
+ADMISSIONS = """
+SELECT 10000000 + i AS subject_id, 20000000 + i AS hadm_id, TIMESTAMP '2110-02-03 04:05:06' AS admittime
+FROM range({patients}) AS t(i)
+"""
+TABLES = {
+    "labevents": LABEVENTS,
+    "patients": PATIENTS,
+    "diagnoses_icd": DIAGNOSES,
+    "admissions": ADMISSIONS,
+}
 
 
 def main() -> None:
@@ -105,49 +115,44 @@ def measure(folder: Path, rows: int) -> list[str]:
 def generate(place: Path, rows: int, form: str) -> None:
     hosp = place / "hosp"
     hosp.mkdir(parents=True)
-    engine = duckdb.connect(config={"memory_limit": "1GB", "temp_directory": str(place / "spill")})
     sizes = {"rows": rows, "patients": rows // ROWS_PER_PATIENT + 1, "per_patient": ROWS_PER_PATIENT}
-    for name, query in (("labevents", LABEVENTS), ("patients", PATIENTS), ("diagnoses_icd", DIAGNOSES)):
-        if form == "parquet":
-            engine.execute(f"COPY ({query.format(**sizes)}) TO '{hosp / name}.parquet' (FORMAT parquet)")
-        else:
-            write_csv(engine, query.format(**sizes), hosp / f"{name}.csv.gz")
-    admissions = "SELECT subject_id, subject_id AS hadm_id, TIMESTAMP '2110-02-03 04:05:06' AS admittime FROM"
-    patients = PATIENTS.format(**sizes)
-    if form == "parquet":
-        engine.execute(
-            f"COPY ({admissions} ({patients})) TO '{hosp / 'admissions.parquet'}' (FORMAT parquet)"
-        )
-    else:
-        write_csv(engine, f"{admissions} ({patients})", hosp / "admissions.csv.gz")
+    for name, query in TABLES.items():
+        export(query.format(**sizes), hosp / f"{name}.{form}")
 
 
-def write_csv(engine: duckdb.DuckDBPyConnection, query: str, target: Path) -> None:
-    """Compressed by all threads into parts, joined into one gzip file of several members."""
-    parts = target.with_suffix(".parts")
-    engine.execute(
-        f"COPY ({query}) TO '{parts}' (FORMAT csv, COMPRESSION gzip, HEADER false, PER_THREAD_OUTPUT true)"
-    )
-    names = [column[0] for column in engine.execute(f"SELECT * FROM ({query}) LIMIT 0").description]
-    with target.open("wb") as whole:
-        whole.write(gzip.compress((",".join(names) + "\n").encode()))
-        for part in sorted(parts.iterdir()):
-            with part.open("rb") as stream:
-                shutil.copyfileobj(stream, whole, 1 << 20)
-            part.unlink()
-    parts.rmdir()
+def export(query: str, target: Path) -> None:
+    """Streamed through DuckDB to parquet, or to csv through a pipe into gzip."""
+    if target.suffix == ".parquet":
+        connect().execute(f"COPY ({query}) TO '{target}' (FORMAT parquet)")
+        return
+    command = [sys.executable, __file__, "--task", "print", query]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE) as printer,
+        gzip.open(target, "wb", compresslevel=1) as packed,
+    ):
+        assert printer.stdout is not None
+        shutil.copyfileobj(printer.stdout, packed, 1 << 20)
+    if printer.returncode:
+        raise RuntimeError("generating the csv file failed")
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(config={"memory_limit": "1GB", "preserve_insertion_order": False})
 
 
 def in_own_process(*task: str) -> dict[str, float]:
     run = subprocess.run(
-        [sys.executable, __file__, "--task", *task], capture_output=True, text=True, check=True
+        [sys.executable, __file__, "--task", *task], stdout=subprocess.PIPE, text=True, check=True
     )
     result: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
     return result
 
 
 def perform(task: str, source: str, *rest: str) -> None:
-    """One build or count, timed; its peak memory is this process's."""
+    """One build or count, timed; its peak memory is this process's. Or one table printed as csv."""
+    if task == "print":
+        connect().execute(f"COPY ({source}) TO '/dev/stdout' (FORMAT csv, HEADER)")
+        return
     start = time.perf_counter()
     result: dict[str, float] = {}
     if task == "count":

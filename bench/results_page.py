@@ -25,9 +25,15 @@ fit, then over splits; a release of nothing counts as FDP 0 and power 0.
 
 
 def write_page(lines: list[dict[str, Any]], folder: Path) -> None:
-    runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    merged: dict[tuple[str, int], dict[str, Any]] = {}
     for line in lines:
         if "methods" in line:
+            key = line["data"], line["seed"]
+            before = merged.get(key, {"methods": {}})
+            merged[key] = line | {"methods": before["methods"] | line["methods"]}
+    runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for line in merged.values():
+        if set(METHODS) <= set(line["methods"]):
             runs[line["data"]].append(line)
     ordered = {
         name: sorted(found, key=lambda line: line["seed"]) for name, found in sorted(runs.items(), key=_order)

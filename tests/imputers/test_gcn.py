@@ -91,17 +91,16 @@ def test_instability_is_the_spread_over_the_same_draws(fitted: tuple[FittedGcn, 
     from safeimpute.graph.perturbation import draw_kept, keep_probability
 
     model, _, _ = fitted
-    edges = model.graph.temporal, model.graph.value
-    keep = [keep_probability(each, model.perturbation).astype(np.float32) for each in edges]
+    keep_time, keep_value = (
+        keep_probability(edges, model.perturbation).astype(np.float32)
+        for edges in (model.graph.temporal, model.graph.value)
+    )
     rng = np.random.default_rng(model.perturbation_seed)
     draws = []
     for _ in range(model.perturbation.passes):
-        kept = (
-            draw_kept(edges, model.perturbation, rng) for edges in (model.graph.temporal, model.graph.value)
-        )
-        kept_time, kept_value = kept
-        relations = model.nodes.temporal.thinned(kept_time), model.nodes.value.thinned(kept_value)
-        draws.append(model.predict_z(relations))
+        by_time = model.nodes.temporal.thinned(draw_kept(keep_time, rng))
+        by_value = model.nodes.value.thinned(draw_kept(keep_value, rng))
+        draws.append(model.predict_z((by_time, by_value)))
     np.testing.assert_allclose(model.instability(), np.std(draws, axis=0), atol=1e-7)
 
 
