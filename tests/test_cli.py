@@ -75,6 +75,19 @@ def test_run_leaves_the_whole_folder(files: Path) -> None:
     assert len(list((out / "figures").glob("*.svg"))) == len(list((out / "figures").glob("*.png"))) >= 7
 
 
+def test_a_level_chosen_after_looking_is_labelled(files: Path) -> None:
+    def again(fdr: str) -> str:
+        out = files / "looked"
+        options = ("--claim", "visits", "--config", files / "quick.toml", "--out", out, "--force", "--quiet")
+        table = files / "visits.parquet"
+        invoke("run", table, "--target", "hba1c", "--tolerance", "1.0", "--fdr", fdr, *options)
+        return str(json.loads((out / "summary.json").read_text())["promise"])
+
+    assert again("0.3").startswith("Among the hba1c values")
+    assert again("0.3").startswith("Among the hba1c values")
+    assert again("0.35") == "Level chosen after looking: no guarantee."
+
+
 def test_evaluate_writes_the_contracted_json(files: Path) -> None:
     target = files / "evaluation.json"
     invoke(

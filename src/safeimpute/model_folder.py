@@ -41,6 +41,7 @@ class SavedModel:
         scores = VisitScores(
             value=tensors["visit.value"],
             risk=tensors["visit.risk"],
+            explored_risk=tensors["visit.explored_risk"],
             spread=tensors["visit.spread"],
             no_evidence=tensors["visit.outside"][:, self.outside.index(NO_EVIDENCE)].astype(bool),
             features=np.empty((len(arrays), 0)),
@@ -83,6 +84,7 @@ def _write(folder: Path, config: Config, fingerprint: str, scored: Scored) -> No
         "visit.role": split.roles,
         "visit.value": scores.value,
         "visit.risk": scores.risk_at(config.allowed_error),
+        "visit.explored_risk": scores.explored_risk,
         "visit.spread": scores.spread,
         "visit.weight": scored.weight,
         "visit.outside": np.column_stack(list(scored.outside.values())).astype(np.uint8),

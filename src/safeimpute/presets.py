@@ -56,6 +56,7 @@ class VisitScores:
 
     value: FloatArray  # imputation, in the target's unit
     risk: FloatArray  # larger is riskier
+    explored_risk: FloatArray  # the same, at visits a risk learnt from by models that never saw them
     spread: FloatArray  # relative width of an interval around the value
     no_evidence: BoolArray  # nothing supports the value: outside every promise
     features: FloatArray  # visits x what the risk could see, for the measuring model
@@ -104,6 +105,7 @@ def _score_with_paper(task: Task, plan: Plan, progress: Progress) -> VisitScores
     return VisitScores(
         value=imputation.value,
         risk=risk,
+        explored_risk=risk,
         spread=np.ones(len(risk)),
         no_evidence=graph.without_evidence,
         features=np.column_stack([evidence.matrix, *imputation.signals.values()]),
@@ -132,6 +134,9 @@ def _score_with_best(task: Task, plan: Plan, learn: BoolArray | None, progress: 
         imputation = fit.fitted.impute_from(evidence)
         risk = fitted_risk.score(evidence, imputation)
         spread = ground.spread.spread(evidence, imputation)
+    explored = risk.copy()
+    learnt_from = ground.rows if learn is None else np.flatnonzero(learn)[ground.rows]
+    explored[learnt_from] = fitted_risk.out_of_fold
 
     def risk_at(tolerance: Tolerance) -> FloatArray:
         if tolerance == plan.tolerance:
@@ -143,6 +148,7 @@ def _score_with_best(task: Task, plan: Plan, learn: BoolArray | None, progress: 
     return VisitScores(
         value=imputation.value,
         risk=risk,
+        explored_risk=explored,
         spread=spread,
         no_evidence=np.zeros(len(risk), dtype=bool),
         features=evidence.matrix,

@@ -257,7 +257,7 @@ def test_the_command_prints_one_line_and_no_traceback(mimic4: Path, tmp_path: Pa
     assert len(run.stderr.splitlines()) == 1
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(position=st.floats(0, 1), garbage=st.binary(min_size=1, max_size=6), packed=st.booleans())
 def test_no_damage_escapes_as_another_error(
     position: float, garbage: bytes, packed: bool, tmp_path_factory: pytest.TempPathFactory

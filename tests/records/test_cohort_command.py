@@ -112,8 +112,9 @@ def test_an_unknown_kind_names_the_known_ones(source: Path, tmp_path: Path) -> N
     assert "mimic3, mimic4, omop, meds, fhir" in str(result.exception)
 
 
-@pytest.mark.parametrize("stage", ["reading the results, one pass", "writing the visits"])
-@pytest.mark.parametrize("earlier", [False, True])
+@pytest.mark.parametrize(
+    ("stage", "earlier"), [("reading the results, one pass", False), ("writing the visits", True)]
+)
 def test_a_killed_build_leaves_nothing_that_looks_finished(
     stage: str, earlier: bool, source: Path, tmp_path: Path
 ) -> None:

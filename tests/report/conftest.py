@@ -66,6 +66,8 @@ def summary() -> dict[str, Any]:
         "withheld_by_reason": {"risk above cut-off": missing - kept - 9, "no evidence": 9},
         "calibration_visits": 169,
         "effective_sample_size": 169.0,
+        "sensitivity": [],
+        "cutoff": None,
         "by_value": _histogram(rng, released, rng.lognormal(5.7, 0.35, missing)),
         "by_gap": {**gap, "no_earlier_value": {"released": 11, "withheld": 49}},
         "validation": {
@@ -77,7 +79,6 @@ def summary() -> dict[str, Any]:
                 "patient's own mean": 70.1,
             },
             "risky_share": 0.41,
-            "risk_learned_from_them": False,
             "curve": [
                 {"fdr": a, "released": int(missing * a), "fdp": 0.9 * a, "power": min(1.0, 2.2 * a)}
                 for a in LEVELS

@@ -73,14 +73,16 @@ def test_promise_assumption_and_limits_are_printed(summary: dict[str, Any], mani
     assert "Exploration on validation values, not a promise" in text
 
 
-def test_pictures_of_a_risk_learned_from_validation_say_so(
+def test_sensitivity_and_cutoff_are_told_where_there_are_any(
     summary: dict[str, Any], manifest: dict[str, Any]
 ) -> None:
-    assert "Too favourable" not in render_report(summary, manifest)
-    learned = summary | {"validation": summary["validation"] | {"risk_learned_from_them": True}}
-    page = render_report(learned, manifest)
-    for section in ("curve", "risk"):
-        assert "Too favourable" in page.split(f'<section id="{section}">')[1].split("</section>")[0]
+    rows = [{"gamma": 1.0, "released": 4711}, {"gamma": 1.5, "released": 17}]
+    told = summary | {"sensitivity": rows, "cutoff": {"risk": 0.2, "words": "In the long run."}}
+    text = " ".join(Tags(render_report(told, manifest)).text)
+    assert "4,711" in text
+    assert "In the long run." in text
+    silent = summary | {"sensitivity": [], "cutoff": None}
+    assert "unseen reason" not in render_report(silent, manifest)
 
 
 def test_page_loads_nothing_from_elsewhere(summary: dict[str, Any], manifest: dict[str, Any]) -> None:

@@ -121,3 +121,32 @@ def test_cross_fitting_hides_every_training_target_once(task: Task) -> None:
     assert not honest.signals["visible"][task.training].any()
     assert np.array_equal(honest.value[~task.training], plain.value[~task.training])
     assert plain.value[task.training].all()
+
+
+def test_explored_risk_is_as_good_as_on_new_visits() -> None:
+    """At visits a risk learnt from, the explored risk must not flatter itself."""
+    from safeimpute.evaluation.metrics import auc
+    from safeimpute.presets import Plan, score_visits
+    from safeimpute.records.simulate import simulate
+    from safeimpute.records.visits import ColumnChoice, prepare_visits
+    from safeimpute.splits import Role, hide, split_visits
+    from safeimpute.tolerance import Tolerance
+
+    visits = simulate("mimic4", np.random.default_rng(8), patients=500).visits
+    arrays = prepare_visits(visits, ColumnChoice("hba1c")).arrays
+    roles = split_visits(~np.isnan(arrays.target_values), np.random.default_rng(0), test_fraction=0.3)
+    tolerance = Tolerance(0.8)
+    scores = score_visits(hide(arrays, roles), Plan("best", tolerance, seed=0))
+
+    def area(risk: np.ndarray, role: Role) -> float:
+        rows = roles == role
+        found = auc(risk[rows], tolerance.risky(scores.value[rows], arrays.target_values[rows]))
+        assert found is not None
+        return found
+
+    on_test = area(scores.risk, Role.TEST)
+    assert abs(area(scores.explored_risk, Role.VALIDATION) - on_test) < 0.08
+    assert area(scores.risk, Role.VALIDATION) > on_test + 0.08
+    assert np.array_equal(
+        scores.explored_risk[roles == Role.CALIBRATION], scores.risk[roles == Role.CALIBRATION]
+    )

@@ -91,7 +91,7 @@ def _run(
     from safeimpute.report.console import print_columns, print_summary
     from safeimpute.report.figures import draw_figures
     from safeimpute.report.html import write_report
-    from safeimpute.report.run_folder import write_run
+    from safeimpute.report.run_folder import showed_other_levels, write_run
 
     require_new(out, force=force)
     imputer = SafeImputer(**given)
@@ -99,9 +99,10 @@ def _run(
         imputer.fit(table, progress=progress)
     if not quiet:
         print_columns(imputer.visits_)
+    looked_before = showed_other_levels(out, imputer)
     imputations = imputer.impute(table)
     with finished_folder(out, force=force) as folder:
-        summary = write_run(folder, imputer, imputations, source)
+        summary = write_run(folder, imputer, imputations, source, looked_before=looked_before)
         draw_figures(folder)
         write_report(folder)
     if not quiet:

@@ -1,8 +1,10 @@
 """Random thinning of a relation: an edge close to its threshold is dropped more often than a firm one."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from safeimpute.graph.edges import Edges
 from safeimpute.records.arrays import BoolArray, FloatArray
@@ -22,6 +24,6 @@ def keep_probability(edges: Edges, settings: PerturbationSettings) -> FloatArray
     return settings.least + (settings.most - settings.least) * edges.margin**settings.sharpness
 
 
-def draw_kept(probability: FloatArray, rng: np.random.Generator) -> BoolArray:
+def draw_kept(probability: NDArray[np.floating[Any]], rng: np.random.Generator) -> BoolArray:
     """One draw per undirected edge, so both directions live or die together."""
     return rng.random(len(probability), dtype=np.float32) < probability

@@ -24,10 +24,6 @@ METHODS = {
     ),
 }
 SELECTION = " Conformal selection on calibration visits used for nothing else decides what is released."
-TOO_FAVOURABLE = (
-    "Too favourable: the risk of this preset was learned from these same errors. On new values expect more "
-    "unacceptable errors at low risk; safeimpute evaluate shows how many, on values nothing was learned from."
-)
 INTENDED_USE = (
     "Filling in lab values that were not measured, for research, cohort building and data quality work, "
     "where the share of unacceptable errors among the filled-in values must stay bounded on average."
@@ -59,11 +55,12 @@ def page_content(summary: dict[str, Any], manifest: dict[str, Any]) -> dict[str,
             key: plain_text(summary[key], LONGEST_SENTENCE) for key in ("promise", "assumption", "limits")
         },
         "not_promised": NOT_PROMISED,
+        "sensitivity": [(f"{row['gamma']:g}", f"{row['released']:,}") for row in summary["sensitivity"]],
+        "cutoff": summary["cutoff"]["words"] if summary["cutoff"] else None,
         "curve_against_run": _curve_against_run(summary),
         "curve_rows": _curve_rows(summary),
         "without_earlier": _without_earlier(summary),
         "validation_visits": f"{summary['validation']['visits']:,}",
-        "risk_caution": TOO_FAVOURABLE if summary["validation"]["risk_learned_from_them"] else None,
         "alignment_rows": _alignment_rows(summary),
         "data": _data(summary["data"], manifest["input"]),
         "accuracy": _accuracy(summary),

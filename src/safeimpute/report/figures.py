@@ -26,7 +26,6 @@ from safeimpute.report.palette import (
 )
 from safeimpute.tolerance import Tolerance
 
-TOO_FAVOURABLE = "\n(too favourable: the risk was learned from these same errors)"
 Draw = Callable[[], Figure | None]
 
 
@@ -68,7 +67,6 @@ def _drawn(figures: dict[str, Draw]) -> Iterator[tuple[str, Figure]]:
 def _run_figures(summary: dict[str, Any]) -> dict[str, Draw]:
     target, unit, validation = plain_text(summary["target"], 32), summary["unit"], summary["validation"]
     preset = summary["preset"]
-    caution = TOO_FAVOURABLE if validation["risk_learned_from_them"] else ""
     errors = [
         Error(f"this run ({name})" if name == preset else name, mae, None, name == preset)
         for name, mae in validation["mae"].items()
@@ -80,10 +78,8 @@ def _run_figures(summary: dict[str, Any]) -> dict[str, Draw]:
         "released_by_gap": lambda: released_histogram(
             summary["by_gap"], f"Days since {target} was last measured"
         ),
-        "fdr_power": lambda: validation_curve(validation["curve"], summary["fdr"], caution),
-        "risk_alignment": lambda: risk_alignment(
-            validation["alignment"], unit, f"validation values{caution}"
-        ),
+        "fdr_power": lambda: validation_curve(validation["curve"], summary["fdr"]),
+        "risk_alignment": lambda: risk_alignment(validation["alignment"], unit, "validation values"),
         "accuracy": lambda: accuracy(errors, unit, f"{validation['visits']:,} validation values"),
         **data_figures.draw_all(summary["data"]),
     }
@@ -133,7 +129,7 @@ def released_histogram(histogram: dict[str, Any], label: str) -> Figure | None:
     return figure
 
 
-def validation_curve(curve: Sequence[dict[str, float]], chosen: float, caution: str = "") -> Figure:
+def validation_curve(curve: Sequence[dict[str, float]], chosen: float) -> Figure:
     """What other levels would have given on validation values: exploration, not a promise."""
     figure, axes = one_panel()
     levels = [point["fdr"] for point in curve]
@@ -148,7 +144,7 @@ def validation_curve(curve: Sequence[dict[str, float]], chosen: float, caution: 
     axes.set(
         xlabel="FDR level asked for", ylabel="Share of validation values", xlim=(0, None), ylim=(-0.02, 1.04)
     )
-    axes.set_title(f"Exploration on validation values, not a promise{caution}")
+    axes.set_title("Exploration on validation values, not a promise")
     in_percent(axes, x=True, y=True)
     figure.legend(loc="outside lower center", ncols=2)
     return figure

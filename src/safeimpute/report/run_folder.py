@@ -19,16 +19,38 @@ PACKAGES = ("numpy", "scipy", "torch", "lightgbm", "polars", "pyarrow")
 
 
 def write_run(
-    folder: Path, imputer: SafeImputer, imputations: pl.DataFrame, source: Path | None
+    folder: Path,
+    imputer: SafeImputer,
+    imputations: pl.DataFrame,
+    source: Path | None,
+    *,
+    looked_before: bool = False,
 ) -> dict[str, Any]:
     """Write everything a run leaves behind; returns the summary."""
     summary = summarise_run(imputer, imputations)
+    if looked_before:
+        summary["promise"] = "Level chosen after looking: no guarantee."
+        summary["assumption"] = (
+            "An earlier run in this folder showed the same visits at another level; calibration visits already seen "
+            "cannot vouch for a level chosen afterwards."
+        )
     imputations.write_parquet(folder / "imputations.parquet")
     write_csv(imputations, folder / "imputations.csv")
     write_json(summary, folder / "summary.json")
     write_json(_manifest(imputer, source), folder / "run.json")
     imputer.save(folder / "model")
     return summary
+
+
+def showed_other_levels(folder: Path, imputer: SafeImputer) -> bool:
+    """Whether the folder holds a run on the same visits and target at another tolerance or FDR level."""
+    try:
+        earlier = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        same_visits = earlier["input"]["visits_sha256"] == imputer.visits_.fingerprint
+        levels = earlier["config"]["tolerance"], earlier["config"]["fdr"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return same_visits and levels != (imputer.config_.tolerance, imputer.config_.fdr)
 
 
 def write_json(content: Any, path: Path) -> None:

@@ -25,7 +25,6 @@ PLAIN_METHODS = {
 }
 CURVE_LEVELS = tuple(round(0.05 * step, 2) for step in range(1, 11))
 BINS = 24
-LEARNS_RISK_FROM_VALIDATION = ("best",)  # presets whose risk was fitted on the validation errors too
 
 
 def summarise_run(imputer: SafeImputer, imputations: pl.DataFrame) -> dict[str, Any]:
@@ -137,9 +136,8 @@ def _validation(imputer: SafeImputer, config: Config) -> dict[str, Any]:
         "visits": len(rows),
         "mae": {config.preset: mean_absolute_error(value, truth), **plain},
         "risky_share": float(bad.mean()),
-        "risk_learned_from_them": config.preset in LEARNS_RISK_FROM_VALIDATION,
         "curve": _validation_curve(imputer, rows, bad),
-        "alignment": _alignment(scores.risk[rows], np.abs(value - truth), bad),
+        "alignment": _alignment(scores.explored_risk[rows], np.abs(value - truth), bad),
     }
 
 
@@ -147,7 +145,7 @@ def _validation_curve(
     imputer: SafeImputer, rows: np.ndarray[Any, Any], bad: np.ndarray[Any, Any]
 ) -> list[dict[str, float]]:
     """What a release would have done at each level, had validation visits been the calibration."""
-    risk = imputer.scores_.risk
+    risk = imputer.scores_.explored_risk
     candidates = np.flatnonzero(imputer.roles_ == Role.UNMEASURED)
     curve = []
     for level in sorted({*CURVE_LEVELS, imputer.config_.fdr}):

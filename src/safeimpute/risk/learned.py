@@ -30,6 +30,7 @@ COMPARED = ("course", "target previous", "target next", "own mean", "analogue me
 class RiskGround:
     """What a risk learns from, whatever the tolerance."""
 
+    rows: IntArray  # visits it speaks of
     features: FloatArray
     value: FloatArray  # imputed out of sample, in the target's unit
     truth: FloatArray
@@ -61,20 +62,20 @@ class FittedRisk:
 
     probability: BaggedTrees
     ratio: BaggedTrees  # expected |error| in units of what is allowed
+    out_of_fold: FloatArray  # risk at the visits it learnt from, by trees that never saw the patient
 
     def score(self, evidence: Evidence, imputation: Imputation) -> FloatArray:
         """A number in (0, 1) per visit; larger is riskier."""
         features = risk_features(evidence, imputation)
-        ratio = np.maximum(self.ratio.predict(features), 1e-3)
-        # Were errors Laplace with that mean, exp(-1 / ratio) of them would reach the tolerance.
-        return (self.probability.predict(features) + np.exp(-1.0 / ratio)) / 2
+        return _risk(self.probability.predict(features), self.ratio.predict(features))
 
     def state(self) -> State:
         return {}, {"probability": self.probability.texts(), "ratio": self.ratio.texts()}
 
     @classmethod
     def from_state(cls, arrays: Arrays, plain: Plain) -> "FittedRisk":  # noqa: ARG003
-        return cls(BaggedTrees.from_texts(plain["probability"]), BaggedTrees.from_texts(plain["ratio"]))
+        probability, ratio = (BaggedTrees.from_texts(plain[name]) for name in ("probability", "ratio"))
+        return cls(probability, ratio, out_of_fold=np.empty(0))
 
 
 def cross_fit(
@@ -106,7 +107,7 @@ def prepare_risk(
     value, truth = out_of_sample.value[rows], truth[rows]
     fold = patient_folds(task.visits.patient, FOLDS, rng)[rows]
     spread = _fit_spread(features, np.abs(value - truth), fold, int(rng.integers(2**31 - 1000)))
-    return RiskGround(features, value, truth, fold, spread)
+    return RiskGround(np.flatnonzero(rows), features, value, truth, fold, spread)
 
 
 def fit_risk(ground: RiskGround, tolerance: Tolerance, seed: int) -> FittedRisk:
@@ -115,11 +116,19 @@ def fit_risk(ground: RiskGround, tolerance: Tolerance, seed: int) -> FittedRisk:
     bad = tolerance.risky(ground.value, ground.truth)
     ratio = np.abs(ground.value - ground.truth) / tolerance.allowed(ground.truth)
     ratio = np.minimum(np.nan_to_num(ratio, nan=LARGEST_RATIO), LARGEST_RATIO)
-    probability, _ = fit_bagged_trees(
+    probability, held_out = fit_bagged_trees(
         ground.features, bad.astype(np.float64), everyone, ground.fold, PROBABILITY, seed
     )
-    size, _ = fit_bagged_trees(ground.features, ratio, everyone, ground.fold, SIZE, seed)
-    return FittedRisk(probability, size)
+    size, held_out_size = fit_bagged_trees(ground.features, ratio, everyone, ground.fold, SIZE, seed)
+    return FittedRisk(probability, size, _risk(held_out, held_out_size))
+
+
+def _risk(probability: FloatArray, ratio: FloatArray) -> FloatArray:
+    """The mean of two estimates of the chance that an error reaches the tolerance.
+
+    Were errors Laplace with mean `ratio` times what is allowed, exp(-1 / ratio) of them would.
+    """
+    return np.asarray((probability + np.exp(-1.0 / np.maximum(ratio, 1e-3))) / 2, dtype=np.float64)
 
 
 def risk_features(evidence: Evidence, imputation: Imputation) -> FloatArray:

@@ -32,7 +32,7 @@ RISK_ABOVE_CUTOFF = "risk above cut-off"
 NO_EVIDENCE = "no evidence"
 OUT_OF_RANGE = "out of range"
 OUT_OF_SCOPE = "outside the guarantee's scope"
-THRESHOLDS = 200  # fixed from validation risks, for releases to new patients
+THRESHOLDS = 100  # fixed from validation risks, for releases to new patients
 
 
 @dataclass(frozen=True)
