@@ -5,16 +5,16 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-full lint types bench study results clean
+.PHONY: demo test test-full lint types bench study results pictures clean
 
 demo: $(VENV)/.demo
 	$(BIN)/safeimpute demo
 
 test: $(VENV)/.test lint types
-	$(BIN)/pytest -n 2 -m "not full"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not full"
 
 test-full: $(VENV)/.test
-	$(BIN)/pytest -n 2 -m full
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m full
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check src tests bench
@@ -30,9 +30,16 @@ bench: $(VENV)/.test
 
 study: $(VENV)/.test
 	$(BIN)/python bench/guarantee_study.py --out docs
+	$(BIN)/python bench/measuring_shift.py
 
 results: $(VENV)/.test
-	$(BIN)/python bench/results.py
+	$(BIN)/python bench/results.py export
+	$(BIN)/python bench/results.py run
+	$(BIN)/python bench/results.py write
+
+pictures: demo
+	mkdir -p docs/images
+	cp out/demo/figures/released_by_value.png out/demo/figures/risk_alignment.png docs/images/
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,6 +1,6 @@
 """`run` against hidden truth: cohorts in which measuring follows what the table shows, scored where nobody measured.
 
-    python bench/measuring_shift.py [--cohorts 20] [--patients 800]     writes docs/measuring_shift.md
+    python bench/measuring_shift.py [--cohorts 20] [--patients 600]     writes docs/measuring_shift.md
 
 For each cohort the default preset is fitted as `safeimpute run` would, released once with the weights of the claim
 `unmeasured` and once as if measured and unmeasured visits were alike, and compared with the truth of the simulation.
@@ -98,7 +98,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cohorts", type=int, default=20)
-    parser.add_argument("--patients", type=int, default=800)
+    parser.add_argument("--patients", type=int, default=600)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("docs"))
     given = parser.parse_args()

@@ -156,7 +156,9 @@ def learned_auc(result: Any, tolerance: Any, seed: int, device: str) -> float | 
     return auc(risk[result.tested], result.bad(tolerance, result.tested))
 
 
-def run(folder: Path, out: Path, jobs: int, device: str, only: str, methods: tuple[str, ...]) -> None:
+def run(
+    folder: Path, out: Path, jobs: int, device: str, only: str, methods: tuple[str, ...], count: int
+) -> None:
     """Every wanted (data set, split, method) that is not yet in `out`; a data set's pilot comes first."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     files = {load(path)[0]: path for path in sorted(folder.glob("*.npz"))}
@@ -170,7 +172,7 @@ def run(folder: Path, out: Path, jobs: int, device: str, only: str, methods: tup
 
         def splits(name: str) -> dict[Any, str]:
             wanted = {
-                seed: tuple(m for m in methods if (name, seed, m) not in finished) for seed in range(SPLITS)
+                seed: tuple(m for m in methods if (name, seed, m) not in finished) for seed in range(count)
             }
             return {
                 pool.submit(one_split, files[name], seed, tolerances[name], device, missing): name
@@ -207,13 +209,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--only", default="", help="parts of data sets' names, separated by |")
+    parser.add_argument("--splits", type=int, default=SPLITS)
     parser.add_argument("--methods", default=",".join(METHODS))
     given = parser.parse_args()
     if given.step == "export":
         export(given.data)
     elif given.step == "run":
         methods = tuple(given.methods.split(","))
-        run(given.data, given.out, given.jobs, given.device, given.only, methods)
+        run(given.data, given.out, given.jobs, given.device, given.only, methods, given.splits)
     else:
         from results_page import write_page
 

@@ -1,6 +1,7 @@
 """Everything a run can be told, checked once, frozen, and saved with its results."""
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,6 +33,7 @@ class Config(BaseModel):
     subject: str = "subject_id"
     time: str = "time"
     unit: str | None = None
+    past_only: bool = False
     interval: OpenUnit = 0.9
     gammas: tuple[Annotated[float, Field(ge=1)], ...] = (1.0, 1.25, 1.5, 2.0, 3.0)
     random_state: Annotated[int, Field(ge=0)] = 0
@@ -74,14 +76,14 @@ class Config(BaseModel):
 
     def plan(self) -> Plan:
         """What the array core needs to know."""
-        return Plan(
-            self.preset,
-            self.allowed_error,
-            self.random_state,
-            resolve_device(self.device),
-            self.paper,
-            self.best,
-        )
+        if self.past_only and self.preset == "paper":
+            raise OptionError(
+                "past_only needs the preset 'best': the paper's graph joins visits to later ones as well."
+            )
+        evidence = replace(self.best.blend.evidence, past_only=self.past_only)
+        best = BestSettings(replace(self.best.blend, evidence=evidence))
+        device = resolve_device(self.device)
+        return Plan(self.preset, self.allowed_error, self.random_state, device, self.paper, best)
 
     @property
     def columns(self) -> ColumnChoice:

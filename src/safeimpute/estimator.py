@@ -50,6 +50,7 @@ class SafeImputer:
         subject: str = "subject_id",
         time: str = "time",
         unit: str | None = None,
+        past_only: bool = False,
         interval: float = 0.9,
         gammas: tuple[float, ...] = (1.0, 1.25, 1.5, 2.0, 3.0),
         random_state: int = 0,
@@ -68,6 +69,7 @@ class SafeImputer:
         self.subject = subject
         self.time = time
         self.unit = unit
+        self.past_only = past_only
         self.interval = interval
         self.gammas = gammas
         self.random_state = random_state
@@ -144,6 +146,29 @@ class SafeImputer:
 
     def fit_transform(self, visits: Any, y: None = None) -> Any:  # noqa: ARG002
         return self.fit(visits).transform(visits)
+
+    def explain(self, visits: Any) -> Any:
+        """The visits that carried each imputation: own ones with gaps, other patients' with distances, weights."""
+        self.current_config()
+        self._require_fitted_table(visits)
+        if self.scored_.scores.support is None:
+            raise NotFittedError(
+                "only a freshly fitted preset 'best' can explain its imputations: call fit first."
+            )
+        support = self.scored_.scores.support(self.scored_.candidates())
+        table = pl.DataFrame(
+            {
+                "subject_id": self.visits_.subject[support.visit],
+                "time": self.visits_.time[support.visit],
+                "carried_by": np.where(support.own, "own visit", "another patient's visit"),
+                "weight": support.weight,
+                "value": support.target,
+                "gap_days": pl.Series(support.gap_days).fill_nan(None),
+                "value_distance": pl.Series(support.value_distance).fill_nan(None),
+                "trend_distance": pl.Series(support.trend_distance).fill_nan(None),
+            }
+        )
+        return like(table, visits)
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted model (safetensors and JSON) to a new folder."""

@@ -10,9 +10,10 @@ from safeimpute.graph.event_graph import GraphSettings, build_graph
 from safeimpute.graph.evidence import EvidenceSettings, fit_evidence, read_evidence
 from safeimpute.graph.perturbation import PerturbationSettings
 from safeimpute.imputers.blend import BlendImputer, BlendSettings
+from safeimpute.imputers.explain import Support, explain
 from safeimpute.imputers.gcn import GcnImputer, GcnSettings
 from safeimpute.progress import Progress, Stopwatch, silent
-from safeimpute.records.arrays import BoolArray, FloatArray, VisitArrays
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 from safeimpute.risk.learned import fit_risk, prepare_risk
 from safeimpute.risk.proxy import BETA, proxy_risk
 from safeimpute.splits import HIDDEN_SHARE, Task
@@ -67,6 +68,8 @@ class VisitScores:
     rerank: Callable[[Tolerance], FloatArray] | None = (
         None  # the risk at another tolerance, if it depends on it
     )
+
+    support: Callable[[IntArray], Support] | None = None  # the visits that carried the values at some rows
 
     def risk_at(self, tolerance: Tolerance) -> FloatArray:
         return self.risk if self.rerank is None else self.rerank(tolerance)
@@ -131,7 +134,7 @@ def _score_with_best(task: Task, plan: Plan, learn: BoolArray | None, progress: 
     with watch.stage("graph"):
         evidence = fit.evidence if learn is None else fit.fitted.read(_thinned(task, learn, rng), plan.device)
     with watch.stage("risk"):
-        imputation = fit.fitted.impute_from(evidence)
+        imputation = fit.imputation if learn is None else fit.fitted.impute_from(evidence)
         risk = fitted_risk.score(evidence, imputation)
         spread = ground.spread.spread(evidence, imputation)
     explored = risk.copy()
@@ -150,7 +153,7 @@ def _score_with_best(task: Task, plan: Plan, learn: BoolArray | None, progress: 
         risk=risk,
         explored_risk=explored,
         spread=spread,
-        no_evidence=np.zeros(len(risk), dtype=bool),
+        no_evidence=evidence.nothing_known,
         features=evidence.matrix,
         seconds=watch.seconds,
         signals=imputation.signals,
@@ -158,6 +161,7 @@ def _score_with_best(task: Task, plan: Plan, learn: BoolArray | None, progress: 
         | {f"risk.{name}": array for name, array in risk_arrays.items()},
         plain={"blend": blend_plain, "risk": risk_plain},
         rerank=risk_at,
+        support=lambda rows: explain(fit.fitted, evidence, rows),
     )
 
 

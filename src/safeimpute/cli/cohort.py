@@ -10,9 +10,7 @@ from safeimpute.cli.progress import shown_progress
 
 
 def cohort(
-    kind: Annotated[
-        str, typer.Argument(metavar="{mimic3|mimic4|omop|meds|fhir}", help="What the source is.")
-    ],
+    kind: Annotated[str, typer.Argument(metavar="mimic3|mimic4|omop|meds|fhir", help="What the source is.")],
     source: Annotated[
         str,
         typer.Argument(

@@ -32,6 +32,12 @@ def run(
     exclude: opt.Exclude = "",
     columns: opt.Rename = "",
     unit: opt.Unit = None,
+    past_only: Annotated[
+        bool, typer.Option("--past-only", help="Impute each visit from the patient's record up to it alone.")
+    ] = False,
+    why: Annotated[
+        bool, typer.Option("--why", help="Also write why.parquet: the visits that carried each imputation.")
+    ] = False,
     gamma: Annotated[
         str,
         typer.Option(help="Sensitivity: factors by which an unseen reason may change the odds of measuring."),
@@ -56,13 +62,14 @@ def run(
         "attributes": opt.names(attributes),
         "exclude": opt.names(exclude),
         "unit": unit,
+        "past_only": past_only,
         "gammas": opt.numbers(gamma, "--gamma"),
         "random_state": seed,
         "device": device,
         **opt.preset_tables(context),
     }
     table = read_visits(visits, opt.renames(columns))
-    _run(table, given, out, visits, force=force, quiet=quiet)
+    _run(table, given, out, visits, force=force, quiet=quiet, why=why)
 
 
 def demo(
@@ -84,7 +91,14 @@ def demo(
 
 
 def _run(
-    table: Any, given: dict[str, Any], out: Path, source: Path | None, *, force: bool, quiet: bool
+    table: Any,
+    given: dict[str, Any],
+    out: Path,
+    source: Path | None,
+    *,
+    force: bool,
+    quiet: bool,
+    why: bool = False,
 ) -> None:
     from safeimpute.estimator import SafeImputer
     from safeimpute.files import finished_folder, require_new
@@ -103,6 +117,8 @@ def _run(
     imputations = imputer.impute(table)
     with finished_folder(out, force=force) as folder:
         summary = write_run(folder, imputer, imputations, source, looked_before=looked_before)
+        if why:
+            imputer.explain(table).write_parquet(folder / "why.parquet")
         draw_figures(folder)
         write_report(folder)
     if not quiet:
