@@ -5,7 +5,6 @@ from typing import Any
 import typer
 
 from safeimpute.cli import options as opt
-from safeimpute.cli.evaluate import JsonFile, Splits, TestFraction
 from safeimpute.cli.progress import shown_progress
 
 
@@ -15,46 +14,28 @@ def ablate(
     target: opt.Target,
     tolerance: opt.ToleranceText,
     fdr: opt.Fdr,
-    splits: Splits = 5,
-    test_fraction: TestFraction = 0.2,
-    json_file: JsonFile = None,
+    splits: opt.Splits = 5,
+    test_fraction: opt.TestFraction = 0.2,
+    json_file: opt.JsonFile = None,
     labs: opt.Labs = "",
     attributes: opt.Attributes = "",
     exclude: opt.Exclude = "",
     columns: opt.Rename = "",
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
-    threads: opt.Threads = None,  # noqa: ARG001
-    config: opt.ConfigFile = None,  # noqa: ARG001
+    threads: opt.Threads = None,
+    config: opt.ConfigFile = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Take the paper's system apart: what each part of the network and of the risk contributes."""
-    from safeimpute.config import make_config
     from safeimpute.evaluation.ablate import ablate as run_ablations
-    from safeimpute.files import require_new
-    from safeimpute.records.tables import read_visits
-    from safeimpute.records.visits import prepare_visits
     from safeimpute.report.run_folder import save_json
 
-    if json_file is not None:
-        require_new(json_file, force=force)
-    settings = make_config(
-        target=target,
-        tolerance=tolerance,
-        fdr=fdr,
-        preset="paper",
-        claim="visits",
-        labs=opt.names(labs),
-        attributes=opt.names(attributes),
-        exclude=opt.names(exclude),
-        random_state=seed,
-        device=device,
-        **opt.preset_tables(context),
-    )
-    prepared = prepare_visits(read_visits(visits, opt.renames(columns)), settings.columns)
+    settings, table = opt.prepare(context, (fdr,), "visits")
+    settings = settings.model_copy(update={"preset": "paper"})
     with shown_progress(quiet) as progress:
-        result = run_ablations(prepared, settings, splits, test_fraction, progress)
+        result = run_ablations(table, settings, splits, test_fraction, progress)
     if json_file is not None:
         save_json(result, json_file)
     if not quiet:

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import typer
 
 from safeimpute.cli import options as opt
-from safeimpute.cli.evaluate import JsonFile, Splits, TestFraction
 from safeimpute.cli.progress import shown_progress
 
 
@@ -16,15 +15,15 @@ def audit(
     target: opt.Target,
     tolerance: opt.ToleranceText,
     fdr: Annotated[str, typer.Option(help="Levels to check.")] = "0.05,0.1,0.15,0.2,0.25,0.3,0.35,0.4",
-    splits: Splits = 5,
-    test_fraction: TestFraction = 0.2,
-    split: Annotated[str, typer.Option(help="Hold out visits, or whole patients.")] = "visits",
+    splits: opt.Splits = 5,
+    test_fraction: opt.TestFraction = 0.2,
+    split: opt.SplitBy = "visits",
     preset: opt.Preset = "best",
     repartitions: Annotated[int, typer.Option(min=1, help="Calibration/test draws per fit.")] = 100,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for audit.json and figures.")
     ] = None,
-    json_file: JsonFile = None,
+    json_file: opt.JsonFile = None,
     labs: opt.Labs = "",
     attributes: opt.Attributes = "",
     exclude: opt.Exclude = "",
@@ -32,47 +31,21 @@ def audit(
     unit: opt.Unit = None,
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
-    threads: opt.Threads = None,  # noqa: ARG001
-    config: opt.ConfigFile = None,  # noqa: ARG001
+    threads: opt.Threads = None,
+    config: opt.ConfigFile = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Repeat splits of your own data and compare the achieved share of bad releases with the level asked for."""
-    from safeimpute.config import make_config
-    from safeimpute.errors import OptionError
     from safeimpute.evaluation.audit import audit as run_audit
     from safeimpute.evaluation.evaluate import score_splits
-    from safeimpute.files import finished_folder, require_new
-    from safeimpute.records.tables import read_visits
-    from safeimpute.records.visits import prepare_visits
+    from safeimpute.files import finished_folder
     from safeimpute.report.audit_figure import draw_audit
     from safeimpute.report.run_folder import save_json, write_json
     from safeimpute.report.subgroups import group_masks
 
     levels = opt.numbers(fdr, "--fdr")
-    if split not in ("visits", "patients"):
-        raise OptionError(f"--split {split!r} is not known: visits or patients.")
-    for path in (out, json_file):
-        if path is not None:
-            require_new(path, force=force)
-    settings, *_ = [
-        make_config(
-            target=target,
-            tolerance=tolerance,
-            fdr=level,
-            preset=preset,
-            claim=split,
-            labs=opt.names(labs),
-            attributes=opt.names(attributes),
-            exclude=opt.names(exclude),
-            unit=unit,
-            random_state=seed,
-            device=device,
-            **opt.preset_tables(context),
-        )
-        for level in levels
-    ]
-    table = prepare_visits(read_visits(visits, opt.renames(columns)), settings.columns)
+    settings, table = opt.prepare(context, levels, opt.split_name(split))
     with shown_progress(quiet) as progress:
         results = score_splits(
             table.arrays, settings.plan(), settings.promise, splits, test_fraction, None, None, progress

@@ -40,7 +40,7 @@ def cohort(
     catalogue: Annotated[Path | None, typer.Option(help="TOML file with further labs.")] = None,
     memory: Annotated[str, typer.Option(help="Most memory the database engine may use.")] = "1500MB",
     threads: opt.Threads = None,
-    config: opt.ConfigFile = None,  # noqa: ARG001
+    config: opt.ConfigFile = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:

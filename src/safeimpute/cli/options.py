@@ -1,9 +1,14 @@
 """Options shared by commands: one flag, one meaning, everywhere."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from safeimpute.config import Config
+    from safeimpute.records.visits import Visits as VisitsTable
 
 
 def _read_defaults(context: typer.Context, path: Path | None) -> Path | None:
@@ -47,6 +52,10 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of every random choice.")]
 Threads = Annotated[
     int | None, typer.Option(min=1, callback=set_threads, is_eager=True, help="CPU threads (default: all).")
 ]
+Splits = Annotated[int, typer.Option(min=1, help="How many random splits.")]
+SplitBy = Annotated[str, typer.Option("--split", help="Hold out visits, or whole patients.")]
+TestFraction = Annotated[float, typer.Option(help="Share of known values hidden as test.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the result to this file.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
 ConfigFile = Annotated[
@@ -80,6 +89,38 @@ def numbers(text: str, flag: str) -> tuple[float, ...]:
         raise OptionError(f"{flag} {text!r} is not a list of numbers such as 0.1,0.2.") from None
 
 
-def preset_tables(context: typer.Context) -> dict[str, Any]:
-    """Settings of presets from the configuration file's tables."""
-    return dict(context.obj or {})
+def given(context: typer.Context, **changes: Any) -> dict[str, Any]:
+    """What a command was told about a fit, as a configuration takes it; the file's tables are presets' settings."""
+    told = context.params
+    plain = {name: told[name] for name in ("target", "tolerance", "preset", "unit", "device") if name in told}
+    lists = {name: names(told[name]) for name in ("labs", "attributes", "exclude")}
+    return {**plain, **lists, "random_state": told["seed"], **(context.obj or {}), **changes}
+
+
+def prepare(context: typer.Context, levels: Sequence[float], claim: str) -> "tuple[Config, VisitsTable]":
+    """Check every level and every place to write to, then read and check the table."""
+    from safeimpute.config import make_config
+    from safeimpute.errors import OptionError
+    from safeimpute.files import require_new
+    from safeimpute.records.tables import read_visits
+    from safeimpute.records.visits import prepare_visits
+
+    if not levels:
+        raise OptionError("--fdr needs at least one level such as 0.1.")
+    if not 0 < context.params["test_fraction"] < 1:
+        raise OptionError("--test-fraction must lie between 0 and 1.")
+    for name in ("out", "json_file"):
+        if context.params.get(name) is not None:
+            require_new(context.params[name], force=context.params["force"])
+    config, *_ = [make_config(**given(context, fdr=level, claim=claim)) for level in levels]
+    table = read_visits(context.params["visits"], renames(context.params["columns"]))
+    return config, prepare_visits(table, config.columns)
+
+
+def split_name(text: str) -> str:
+    """`visits` or `patients`."""
+    from safeimpute.errors import OptionError
+
+    if text not in ("visits", "patients"):
+        raise OptionError(f"--split {text!r} is not known: visits or patients.")
+    return text

@@ -44,38 +44,23 @@ def run(
     ] = "1,1.25,1.5,2,3",
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
-    threads: opt.Threads = None,  # noqa: ARG001
-    config: opt.ConfigFile = None,  # noqa: ARG001
+    threads: opt.Threads = None,
+    config: opt.ConfigFile = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Impute a lab in your visits and release what can be promised."""
     from safeimpute.records.tables import read_visits
 
-    given = {
-        "target": target,
-        "tolerance": tolerance,
-        "fdr": fdr,
-        "preset": preset,
-        "claim": claim,
-        "labs": opt.names(labs),
-        "attributes": opt.names(attributes),
-        "exclude": opt.names(exclude),
-        "unit": unit,
-        "past_only": past_only,
-        "gammas": opt.numbers(gamma, "--gamma"),
-        "random_state": seed,
-        "device": device,
-        **opt.preset_tables(context),
-    }
+    told = opt.given(context, fdr=fdr, claim=claim, past_only=past_only, gammas=opt.numbers(gamma, "--gamma"))
     table = read_visits(visits, opt.renames(columns))
-    _run(table, given, out, visits, force=force, quiet=quiet, why=why)
+    _run(table, told, out, visits, force=force, quiet=quiet, why=why)
 
 
 def demo(
     out: Out = Path("out/demo"),
     seed: opt.Seed = 0,
-    threads: opt.Threads = None,  # noqa: ARG001
+    threads: opt.Threads = None,
     force: opt.Force = True,
     quiet: opt.Quiet = False,
 ) -> None:
