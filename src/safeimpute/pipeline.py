@@ -4,12 +4,12 @@ The estimator and every evaluation run through these few functions, so that what
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from safeimpute.errors import GuaranteeRefused, VisitsError
-from safeimpute.presets import Plan, VisitScores, score_visits
+from safeimpute.presets import Lesson, Plan, VisitScores, score_visits
 from safeimpute.progress import Progress, silent
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays, uniform_per_visit
 from safeimpute.risk.measuring import measuring_odds
@@ -36,7 +36,8 @@ NEW_PATIENTS = (
     0.25  # share of patients set aside as new, where a release to new patients is asked of one table
 )
 CUTOFF_GRID = 20  # thresholds tried for a stored cut-off; each one tried costs confidence
-TIE_STREAM, XI_STREAM = 0, 1
+SPLIT_STREAM, WEIGHT_STREAM = 11, 13
+TIE_STREAM, XI_STREAM = 0, 1  # of hashed uniforms
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def split_for(claim: Claim, arrays: VisitArrays, seed: int, test_fraction: float
             f"target {arrays.lab_names[arrays.target]!r} is measured at {measured.sum()} visits; at least "
             f"{FEWEST_MEASURED} are needed to learn, validate and calibrate."
         )
-    rng = np.random.default_rng([seed, 0])
+    rng = np.random.default_rng([seed, SPLIT_STREAM])
     if not claim.new_patients:
         return Split(split_visits(measured, rng, test_fraction=test_fraction))
     return Split(*split_patients(arrays.patient, measured, rng, test_fraction=test_fraction or NEW_PATIENTS))
@@ -99,30 +100,40 @@ def score_split(
             f"claim {claim.name!r} needs the preset 'best': the paper's network knows only the visits it was "
             "trained with, so nothing can be promised for patients it never saw."
         )
-    learn = None if split.group is None else np.isin(split.group, (Role.TRAINING, Role.VALIDATION))
-    scores = score_visits(hide(arrays, split.roles), plan, learn, progress)
+    lesson = None if split.group is None else _lesson(split.group)
+    scores = score_visits(hide(arrays, split.roles), plan, lesson, progress)
     outside = {NO_EVIDENCE: scores.no_evidence}
     if plausible is not None:
         outside[OUT_OF_RANGE] = (scores.value < plausible[0]) | (scores.value > plausible[1])
-    weight = np.ones(len(arrays))
+    weight = np.full(len(arrays), 1.0 if lesson is None else _overall_odds(split, lesson.learn))
     if claim.unmeasured:
-        weight, outside[OUT_OF_SCOPE] = _weigh(arrays, split, scores, learn, plan.seed)
+        weight, outside[OUT_OF_SCOPE] = _weigh(arrays, split, scores, lesson, plan.seed)
     return Scored(arrays, split, scores, weight, outside, claim, plan)
 
 
+def _lesson(group: Roles) -> Lesson:
+    return Lesson(learn=np.isin(group, (Role.TRAINING, Role.VALIDATION)), unhidden=group == Role.TRAINING)
+
+
+def _overall_odds(split: Split, learn: BoolArray) -> float:
+    """Unmeasured visits per scored one among patients that may train: every visit's weight if all are alike."""
+    unmeasured = int(np.sum(learn & (split.roles == Role.UNMEASURED)))
+    return max(unmeasured, 1) / max(HIDDEN_SHARE * (int(learn.sum()) - unmeasured), 1.0)
+
+
 def _weigh(
-    arrays: VisitArrays, split: Split, scores: VisitScores, learn: BoolArray | None, seed: int
+    arrays: VisitArrays, split: Split, scores: VisitScores, lesson: Lesson | None, seed: int
 ) -> tuple[FloatArray, BoolArray]:
     """Odds of being a candidate against being scored, and where they are too large."""
     unmeasured = split.roles == Role.UNMEASURED
     if not unmeasured.any():
         return np.ones(len(arrays)), np.zeros(len(arrays), dtype=bool)
-    if learn is None:
-        learn = unmeasured | np.isin(split.roles, (Role.TRAINING, Role.VALIDATION))
-    found = measuring_odds(
-        scores.features, unmeasured, learn, arrays.patient, np.random.default_rng([seed, 1])
-    )
-    return found.odds / (1.0 if split.group is None else HIDDEN_SHARE), found.too_large
+    learn = unmeasured | np.isin(split.roles, (Role.TRAINING, Role.VALIDATION))
+    if lesson is not None:
+        learn = lesson.learn
+    rng = np.random.default_rng([seed, WEIGHT_STREAM])
+    found = measuring_odds(scores.features, unmeasured, learn, arrays.patient, rng)
+    return found.odds / (1.0 if lesson is None else HIDDEN_SHARE), found.too_large
 
 
 def release(
@@ -134,8 +145,21 @@ def release(
     split: Split | None = None,
 ) -> Decision:
     """Calibrate and release: the only place where calibration errors are used."""
-    batch = _batch(scored, tolerance, candidates, truth, split or scored.split)
-    return decide(batch, scored.claim, alpha, published_ties=scored.plan.preset == "paper")
+    split = split or scored.split
+    batch = _batch(scored, tolerance, candidates, truth, split)
+    return decide(
+        batch, _rule(scored.claim, split, candidates), alpha, published_ties=scored.plan.preset == "paper"
+    )
+
+
+def _rule(claim: Claim, split: Split, candidates: IntArray) -> Claim:
+    """Which procedure fits the candidates.
+
+    The rule for new patients compares counts, so its candidates must be drawn like the scored visits. Visits nobody
+    measured are not: they take the rule for unmeasured visits, with equal weights where the claim models none.
+    """
+    unmeasured = bool(np.any(split.roles[candidates] == Role.UNMEASURED))
+    return replace(claim, unmeasured=True) if claim.new_patients and unmeasured else claim
 
 
 def released_under_doubt(
@@ -173,7 +197,7 @@ def _batch(
 ) -> Batch:
     value, patient, seed = scored.scores.value, scored.arrays.patient, scored.plan.seed
     calibration, own = split.rows(Role.CALIBRATION), split.rows(Role.TEST)
-    own = own if scored.claim.new_patients and scored.claim.unmeasured else own[:0]
+    own = own if _rule(scored.claim, split, candidates) == Claim(True, True) else own[:0]
     return Batch(
         risk=scored.scores.risk_at(tolerance),
         tie=uniform_per_visit(scored.arrays.visit_key, seed, TIE_STREAM),
@@ -184,12 +208,18 @@ def _batch(
         bad=tolerance.risky(value[calibration], truth[calibration]),
         candidates=candidates,
         validation=split.rows(Role.VALIDATION),
-        xi=float(np.random.default_rng([seed, XI_STREAM, 2]).random()),
+        xi=_shared_uniform(scored.arrays, calibration, seed),
         own_scored=own,
         own_bad=tolerance.risky(value[own], truth[own]),
         calibration_patients=split.patients(patient, Role.CALIBRATION),
         new_patients=split.patients(patient, Role.TEST),
     )
+
+
+def _shared_uniform(arrays: VisitArrays, calibration: IntArray, seed: int) -> float:
+    """One number for the batch, from the seed and from which visits calibrate."""
+    key = np.bitwise_xor.reduce(arrays.visit_key[calibration], keepdims=True)
+    return float(uniform_per_visit(key, seed, XI_STREAM)[0])
 
 
 def _with_patients_in_scope(outside: dict[str, BoolArray], split: Split) -> dict[str, BoolArray]:

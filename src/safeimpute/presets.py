@@ -14,12 +14,13 @@ from safeimpute.imputers.explain import Support, explain
 from safeimpute.imputers.gcn import GcnImputer, GcnSettings
 from safeimpute.progress import Progress, Stopwatch, silent
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
-from safeimpute.risk.learned import fit_risk, prepare_risk
+from safeimpute.risk.learned import fit_risk, prepare_risk, risk_features
 from safeimpute.risk.proxy import BETA, proxy_risk
 from safeimpute.splits import HIDDEN_SHARE, Task
 from safeimpute.tolerance import Tolerance
 
 PresetName = Literal["best", "paper"]
+FIT_STREAM = 12  # random numbers of the fit share none with the split
 
 
 @dataclass(frozen=True)
@@ -75,19 +76,27 @@ class VisitScores:
         return self.risk if self.rerank is None else self.rerank(tolerance)
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """Where whole patients are split: the visits of patients that may train, and those with nothing hidden yet."""
+
+    learn: BoolArray
+    unhidden: BoolArray
+
+
 def score_visits(
-    task: Task, plan: Plan, learn: BoolArray | None = None, progress: Progress = silent
+    task: Task, plan: Plan, lesson: Lesson | None = None, progress: Progress = silent
 ) -> VisitScores:
-    """Fit the plan's preset and score every visit; `learn` marks the visits of patients that may train."""
+    """Fit the plan's preset, on the lesson's patients alone where one is given, and score every visit."""
     if plan.preset == "paper":
         return _score_with_paper(task, plan, progress)
-    return _score_with_best(task, plan, learn, progress)
+    return _score_with_best(task, plan, lesson, progress)
 
 
 def _score_with_paper(task: Task, plan: Plan, progress: Progress) -> VisitScores:
     """Event graph, two-relation network, proxy risk."""
     watch, settings = Stopwatch(), plan.paper
-    rng = np.random.default_rng(plan.seed)
+    rng = np.random.default_rng([plan.seed, FIT_STREAM])
     imputer = GcnImputer(
         settings.gcn,
         settings.graph,
@@ -111,34 +120,36 @@ def _score_with_paper(task: Task, plan: Plan, progress: Progress) -> VisitScores
         explored_risk=risk,
         spread=np.ones(len(risk)),
         no_evidence=graph.without_evidence,
-        features=np.column_stack([evidence.matrix, *imputation.signals.values()]),
+        features=evidence.matrix,
         seconds=watch.seconds,
         signals=imputation.signals,
         arrays={name: tensor.cpu().numpy() for name, tensor in fitted.network.state_dict().items()},
     )
 
 
-def _score_with_best(task: Task, plan: Plan, learn: BoolArray | None, progress: Progress) -> VisitScores:
+def _score_with_best(task: Task, plan: Plan, lesson: Lesson | None, progress: Progress) -> VisitScores:
     """Evidence, blended imputers, learned risk."""
     watch = Stopwatch()
-    rng = np.random.default_rng(plan.seed)
-    lesson = task if learn is None else task.of_patients(learn)
+    rng = np.random.default_rng([plan.seed, FIT_STREAM])
+    taught = task if lesson is None else task.of_patients(lesson.learn)
     progress("learning to impute", 0.0)
     with watch.stage("fit"):
-        fit = BlendImputer(plan.best.blend).fit_whole(lesson, rng, plan.device)
+        fit = BlendImputer(plan.best.blend).fit_whole(taught, rng, plan.device)
     progress("learning the risk", 0.4)
     with watch.stage("risk"):
-        ground = prepare_risk(lesson, fit.evidence, fit.out_of_sample, rng)
+        ground = prepare_risk(taught, fit.evidence, fit.out_of_sample, rng)
         fitted_risk = fit_risk(ground, plan.tolerance, plan.seed)
     progress("imputing", 0.8)
     with watch.stage("graph"):
-        evidence = fit.evidence if learn is None else fit.fitted.read(_thinned(task, learn, rng), plan.device)
+        evidence = fit.evidence
+        if lesson is not None:
+            evidence = fit.fitted.read(_thinned(task, lesson.unhidden, rng), plan.device)
     with watch.stage("risk"):
-        imputation = fit.imputation if learn is None else fit.fitted.impute_from(evidence)
+        imputation = fit.imputation if lesson is None else fit.fitted.impute_from(evidence)
         risk = fitted_risk.score(evidence, imputation)
         spread = ground.spread.spread(evidence, imputation)
     explored = risk.copy()
-    learnt_from = ground.rows if learn is None else np.flatnonzero(learn)[ground.rows]
+    learnt_from = ground.rows if lesson is None else np.flatnonzero(lesson.learn)[ground.rows]
     explored[learnt_from] = fitted_risk.out_of_fold
 
     def risk_at(tolerance: Tolerance) -> FloatArray:
@@ -154,7 +165,7 @@ def _score_with_best(task: Task, plan: Plan, learn: BoolArray | None, progress: 
         explored_risk=explored,
         spread=spread,
         no_evidence=evidence.nothing_known,
-        features=evidence.matrix,
+        features=risk_features(evidence, fit.out_of_sample) if lesson is None else evidence.matrix,
         seconds=watch.seconds,
         signals=imputation.signals,
         arrays={f"blend.{name}": array for name, array in blend_arrays.items()}
@@ -165,7 +176,7 @@ def _score_with_best(task: Task, plan: Plan, learn: BoolArray | None, progress: 
     )
 
 
-def _thinned(task: Task, learn: BoolArray, rng: np.random.Generator) -> VisitArrays:
+def _thinned(task: Task, unhidden: BoolArray, rng: np.random.Generator) -> VisitArrays:
     """Training patients with as many targets hidden as everybody else, so that their evidence compares."""
-    drawn = learn & (rng.random(len(learn)) < HIDDEN_SHARE)
+    drawn = unhidden & (rng.random(len(unhidden)) < HIDDEN_SHARE)
     return task.visits.with_target(np.where(drawn, np.nan, task.visits.target_values))

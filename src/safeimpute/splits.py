@@ -21,7 +21,7 @@ class Role(IntEnum):
     CALIBRATION = 2
     TEST = 3
     UNMEASURED = 4
-    CONTEXT = 5  # visible to the patient's own other visits; trains nothing (splits by patient only)
+    CONTEXT = 5  # visible to the patient's own other visits, never scored (splits by patient only)
 
 
 Roles = NDArray[np.int8]

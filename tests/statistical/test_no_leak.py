@@ -5,8 +5,10 @@ import pytest
 
 from safeimpute.graph.event_graph import GraphSettings, build_graph
 from safeimpute.imputers.gcn import GcnSettings
-from safeimpute.presets import PaperSettings, Plan, PresetName, score_visits
+from safeimpute.pipeline import score_split, split_for
+from safeimpute.presets import Lesson, PaperSettings, Plan, PresetName, score_visits
 from safeimpute.records.arrays import VisitArrays
+from safeimpute.selection.claims import Claim
 from safeimpute.splits import Role, hide, split_patients, split_visits
 from safeimpute.tolerance import Tolerance
 
@@ -24,6 +26,22 @@ def scrambled(arrays: VisitArrays, rows: np.ndarray) -> VisitArrays:
     values = arrays.target_values.copy()
     values[rows] = np.random.default_rng(9).uniform(100, 200, rows.sum())
     return arrays.with_target(values)
+
+
+@pytest.mark.parametrize("new_patients", [False, True])
+def test_hidden_targets_change_no_weight_and_no_scope(cohort_arrays: VisitArrays, new_patients: bool) -> None:
+    claim = Claim(new_patients, unmeasured=True)
+    split = split_for(claim, cohort_arrays, seed=0, test_fraction=0.2)
+    hidden = np.isin(split.roles, (Role.CALIBRATION, Role.TEST))
+    one, other = (
+        score_split(arrays, split, claim, plan("best"), plausible=(3.0, 20.0))
+        for arrays in (cohort_arrays, scrambled(cohort_arrays, hidden))
+    )
+    assert one.weight.tobytes() == other.weight.tobytes()
+    assert one.weight.std() > 0
+    assert list(one.outside) == list(other.outside)
+    for name, outside in one.outside.items():
+        np.testing.assert_array_equal(outside, other.outside[name])
 
 
 @pytest.mark.parametrize("preset", ["paper", "best"])
@@ -74,7 +92,8 @@ def test_split_by_patient_nothing_of_other_patients_trains(cohort_arrays: VisitA
     learn = np.isin(group, (Role.TRAINING, Role.VALIDATION))
     patient = cohort_arrays.patient[group == Role.TEST][0]
     changed = scrambled(cohort_arrays, observed & (cohort_arrays.patient == patient))
-    one, other = (score_visits(hide(a, roles), plan("best"), learn) for a in (cohort_arrays, changed))
+    lesson = Lesson(learn, group == Role.TRAINING)
+    one, other = (score_visits(hide(a, roles), plan("best"), lesson) for a in (cohort_arrays, changed))
     elsewhere = cohort_arrays.patient != patient
     for name in ("value", "risk", "spread"):
         assert getattr(one, name)[elsewhere].tobytes() == getattr(other, name)[elsewhere].tobytes(), name

@@ -48,7 +48,14 @@ def audit(
     settings, table = opt.prepare(context, levels, opt.split_name(split))
     with shown_progress(quiet) as progress:
         results = score_splits(
-            table.arrays, settings.plan(), settings.promise, splits, test_fraction, None, None, progress
+            table.arrays,
+            settings.plan(),
+            settings.promise,
+            splits,
+            test_fraction,
+            None,
+            settings.plausible_range,
+            progress,
         )
         progress("redrawing calibration and test", 0.0)
         found = run_audit(results, settings.allowed_error, levels, group_masks(table), repartitions)

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from safeimpute.evaluation.evaluate import ScoredSplit, release_scores, repartition
-from safeimpute.evaluation.metrics import false_discovery_proportion, mean_se, power
+from safeimpute.evaluation.evaluate import REPARTITION_STREAM, ScoredSplit, release_scores, repartition
+from safeimpute.evaluation.metrics import mean_se
 from safeimpute.records.arrays import BoolArray
 from safeimpute.tolerance import Tolerance
 
@@ -45,12 +45,15 @@ def _in_groups(
     groups: Mapping[str, BoolArray],
     repartitions: int,
 ) -> dict[str, Any]:
-    """Mean over splits of each group's share of bad values among its released ones, and its power."""
+    """Mean over splits of each group's share of bad values among its released ones, and of good ones released."""
     collected: dict[str, list[tuple[float, float, float]]] = {name: [] for name in groups}
     for result in results:
         per_draw = _draws(result, tolerance, level, groups, repartitions)
         for name, draws in per_draw.items():
-            collected[name].append(tuple(np.mean(draws, axis=0)))
+            wrong, released, good = np.sum(draws, axis=0)
+            # Over all draws together: a draw that releases nothing to a small group would count as free of error.
+            shares = wrong / max(released, 1.0), (released - wrong) / max(good, 1.0)
+            collected[name].append((*shares, released / len(draws)))
     return {
         "fdr": level,
         "rows": [_describe(name, np.array(values)) for name, values in collected.items() if values],
@@ -64,16 +67,17 @@ def _draws(
     groups: Mapping[str, BoolArray],
     repartitions: int,
 ) -> dict[str, list[tuple[float, float, float]]]:
-    rng = np.random.default_rng([result.scored.plan.seed, repartitions])
+    rng = np.random.default_rng([result.scored.plan.seed, REPARTITION_STREAM])
     partitions = [(result.scored.split, result.tested)]
     partitions += [repartition(result, rng) for _ in range(repartitions - 1)]
     draws: dict[str, list[tuple[float, float, float]]] = {name: [] for name in groups}
     for split, tested in partitions:
         bad, released = result.bad(tolerance, tested), result.released(tolerance, level, split, tested)
         for name, member in groups.items():
-            own = member[tested]
-            fdp = false_discovery_proportion(bad[own], released[own])
-            draws[name].append((fdp, power(bad[own], released[own]), float(released[own].sum())))
+            out = released & member[tested]
+            draws[name].append(
+                (float(np.sum(bad & out)), float(out.sum()), float(np.sum(~bad & member[tested])))
+            )
     return draws
 
 

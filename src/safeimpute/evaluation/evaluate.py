@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from safeimpute.errors import OptionError
 from safeimpute.evaluation import metrics
 from safeimpute.pipeline import Scored, Split, release, score_split, split_for
 from safeimpute.presets import Plan
@@ -18,6 +19,7 @@ from safeimpute.splits import Role
 from safeimpute.tolerance import Tolerance
 
 TEST_FRACTION = 0.2
+REPARTITION_STREAM = 14
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class ScoredSplit:
     truth: FloatArray  # target of every visit that has one, NaN elsewhere
     tested: IntArray  # the candidates whose truth is known
     seconds: float
+    unmeasured: bool = False  # tested where nobody measured, against a truth known from elsewhere
 
     @property
     def value(self) -> FloatArray:
@@ -71,8 +74,9 @@ def score_splits(
         tested = split.rows(Role.TEST) if truth is None else scored.candidates()
         if truth is not None and split.group is not None:
             tested = tested[split.group[tested] == Role.TEST]
-        known = arrays.target_values if truth is None else truth
-        results.append(ScoredSplit(scored, known, tested, time.perf_counter() - start))
+        measured = arrays.target_values
+        known = measured if truth is None else np.where(np.isnan(measured), truth, measured)
+        results.append(ScoredSplit(scored, known, tested, time.perf_counter() - start, truth is not None))
     return results
 
 
@@ -124,7 +128,7 @@ def release_scores(
     The first partition is the split itself. Further ones redraw calibration and test from their union without
     replacement: each is as good a split of the same fit.
     """
-    rng = np.random.default_rng([result.scored.plan.seed, repartitions])
+    rng = np.random.default_rng([result.scored.plan.seed, REPARTITION_STREAM])
     draws = [_score_release(result, tolerance, level, result.scored.split, result.tested)]
     for _ in range(repartitions - 1):
         draws.append(_score_release(result, tolerance, level, *repartition(result, rng)))
@@ -140,6 +144,11 @@ def repartition(result: ScoredSplit, rng: np.random.Generator) -> tuple[Split, I
     """Exchange calibration and test at random: visits, or whole patients where patients were split."""
     split = result.scored.split
     if split.group is None:
+        if result.unmeasured:
+            raise OptionError(
+                "who is measured cannot be drawn again: unmeasured visits have no other partition. "
+                "Leave --repartitions at 1 with --truth, or simulate further cohorts."
+            )
         union = np.concatenate([split.rows(Role.CALIBRATION), split.rows(Role.TEST)])
         roles = split.roles.copy()
         roles[union] = rng.permutation(roles[union])
@@ -151,7 +160,10 @@ def repartition(result: ScoredSplit, rng: np.random.Generator) -> tuple[Split, I
     group = np.where(moved, np.where(np.isin(patient, drawn), Role.CALIBRATION, Role.TEST), split.group)
     scored_rows = np.isin(split.roles, (Role.CALIBRATION, Role.TEST))
     roles = np.where(scored_rows, group, split.roles).astype(np.int8)
-    return Split(roles, group.astype(np.int8)), np.flatnonzero(roles == Role.TEST)
+    tested = np.flatnonzero((roles == Role.UNMEASURED) & (group == Role.TEST)) if result.unmeasured else None
+    return Split(roles, group.astype(np.int8)), np.flatnonzero(
+        roles == Role.TEST
+    ) if tested is None else tested
 
 
 def _score_release(

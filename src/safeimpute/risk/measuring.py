@@ -43,10 +43,11 @@ def measuring_odds(
     fold = patient_folds(patient, FOLDS, rng)
     label, seed = unmeasured.astype(np.float64), int(rng.integers(2**31 - 1000))
     probability = np.empty(len(label))
-    for number in np.unique(fold):
-        own = fold == number
-        model = train_trees(features, label, learn & ~own, learn & own, MEASURING, seed + int(number))
-        probability[own] = predict_trees(model, features[own])
+    for number in range(FOLDS):
+        own, stop = fold == number, fold == (number + 1) % FOLDS
+        model = train_trees(features, label, learn & ~own & ~stop, learn & stop, MEASURING, seed + number)
+        if own.any():
+            probability[own] = predict_trees(model, features[own])
     overall = int(np.sum(learn & unmeasured)) / max(int(np.sum(learn & ~unmeasured)), 1)
     odds = np.maximum(probability, 1e-9) / np.maximum(1.0 - probability, 1e-9)
     return MeasuringOdds(odds, odds > LARGEST_ODDS * overall)

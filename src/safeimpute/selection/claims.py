@@ -53,7 +53,8 @@ def promise_in_words(claim: Claim, target: str, tolerance: str, alpha: float) ->
 def cutoff_in_words(cutoff: Cutoff, alpha: float) -> str:
     """The long-run promise of a stored cut-off and its confidence."""
     confidence = (
-        f"With {100 * cutoff.confidence:g} % confidence over the {cutoff.n_patients} calibration patients, "
+        f"With approximately {100 * cutoff.confidence:g} % confidence over the {cutoff.n_patients} calibration "
+        "patients, under the assumption above and within its scope, "
     )
     if cutoff.risk is None:
         return (
@@ -71,14 +72,15 @@ def _assumptions(claim: Claim, target: str) -> list[str]:
         if claim.new_patients
         else "Calibration visits were drawn at random from the visits where it was measured."
     )
-    if not claim.unmeasured:
+    if claim.unmeasured:
         return [
             drawn,
-            f"Visits where nobody measured {target} may differ from the measured ones; nothing is promised for them "
-            "beyond what they share.",
+            f"Given what the table shows about a visit, whether {target} was measured there depends neither on its "
+            "value nor on whether it was measured at other visits. The promise is as good as the model of who gets "
+            "measured, which weights the calibration visits.",
         ]
     return [
         drawn,
-        f"Given what the table shows about a visit, whether {target} was measured there does not depend on its value. "
-        "The promise is as good as the model of who gets measured, which weights the calibration visits.",
+        f"Visits where nobody measured {target} are taken as if measuring had been decided at random; the claim "
+        "'unmeasured' models the difference where there is one.",
     ]

@@ -135,7 +135,9 @@ def _release_to_new_patients(batch: Batch, claim: Claim, alpha: float) -> BoolAr
     )
     if not claim.unmeasured:
         return release_new_patients(candidates, calibration, thresholds, alpha, batch.xi)
-    require_effective_sample_size(calibration.weight, alpha)
+    per_patient = np.zeros(calibration.n_patients)
+    np.add.at(per_patient, calibration.patient, calibration.weight)
+    require_effective_sample_size(per_patient, alpha, "patients")
     own = LabelledVisits(*of_patients(batch, batch.own_scored, batch.new_patients), batch.own_bad)
     return release_unmeasured_of_new_patients(candidates, own, calibration, thresholds, alpha, batch.xi)
 

@@ -76,12 +76,12 @@ def effective_sample_size(weights: FloatArray) -> float:
     return float(weights.sum()) ** 2 / squares if squares > 0 else 0.0
 
 
-def require_effective_sample_size(calibration_weight: FloatArray, alpha: float) -> None:
-    """Refuse calibration weights so uneven that fewer than max(30, 3 / alpha) visits carry the promise."""
+def require_effective_sample_size(calibration_weight: FloatArray, alpha: float, unit: str = "visits") -> None:
+    """Refuse calibration weights so uneven that fewer than max(30, 3 / alpha) units carry the promise."""
     size, needed = effective_sample_size(calibration_weight), max(30.0, 3.0 / alpha)
     if size < needed:
         raise GuaranteeRefused(
-            f"The calibration weights are worth {size:.0f} equally weighted visits; an FDR level of "
+            f"The calibration weights are worth {size:.0f} equally weighted {unit}; an FDR level of "
             f"{alpha:g} needs {math.ceil(needed)}. Measured and unmeasured visits overlap too little: narrow "
             "the scope, give more measured visits, or claim less."
         )
