@@ -46,9 +46,12 @@ def test_a_saved_best_imputes_the_same_and_refuses_another_tolerance(
     fitted.save(tmp_path / "model")
     loaded = SafeImputer.load(tmp_path / "model")
     assert loaded.impute(visits).equals(fitted.impute(visits))
-    other = SafeImputer.load(tmp_path / "model").set_params(tolerance=1.0)
+    with pytest.raises(GuaranteeRefused, match="changed after impute"):
+        SafeImputer.load(tmp_path / "model").set_params(tolerance=1.0).impute(visits)
+    manifest = tmp_path / "model" / "model.json"
+    manifest.write_text(manifest.read_text().replace('"looked": true', '"looked": false'))
     with pytest.raises(NotFittedError, match="tolerance"):
-        other.impute(visits)
+        SafeImputer.load(tmp_path / "model").set_params(tolerance=1.0).impute(visits)
     with pytest.raises(NotFittedError, match="fit first"):
         loaded.explain(visits)
 
@@ -87,7 +90,8 @@ def test_new_patients_need_the_best_preset(visits: pl.DataFrame) -> None:
         SafeImputer(target="hba1c", tolerance=1.0, fdr=0.3, preset="paper", claim="patients").fit(visits)
 
 
-def test_a_release_to_new_patients_leaves_training_patients_out(visits: pl.DataFrame) -> None:
+def test_a_release_to_new_patients_leaves_training_patients_out() -> None:
+    visits = simulate("mimic4", np.random.default_rng(22), patients=1200).visits
     imputer = SafeImputer(target="hba1c", tolerance=1.2, fdr=0.35, claim="patients").fit(visits)
     table = imputer.impute(visits)
     reasons = table["reason"].value_counts()

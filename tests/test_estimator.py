@@ -30,7 +30,7 @@ COLUMNS = [
 def make_imputer(**changes: object) -> SafeImputer:
     given: dict[str, object] = {
         "target": "hba1c",
-        "tolerance": 1.0,
+        "tolerance": 0.9,
         "fdr": 0.35,
         "preset": "paper",
         "claim": "visits",
@@ -57,7 +57,9 @@ def test_one_row_per_missing_target(fitted: SafeImputer, cohort: pl.DataFrame) -
     assert len(released) > 0, "a tolerance this wide must let something through"
     assert (released["reason"] == "").all()
     assert (table.filter(~pl.col("released"))["reason"] != "").all()
-    assert released["risk"].max() <= table.filter(~pl.col("released"))["risk"].min()
+    withheld = table.filter(reason="risk above cut-off")
+    assert len(withheld) > 0
+    assert released["risk"].max() <= withheld["risk"].min()
 
 
 def test_transform_fills_released_values_and_nothing_else(fitted: SafeImputer, cohort: pl.DataFrame) -> None:
@@ -90,7 +92,7 @@ def test_scikit_learn_conventions(cohort: pl.DataFrame) -> None:
     from sklearn.base import clone
 
     imputer = make_imputer()
-    assert imputer.get_params()["tolerance"] == 1.0
+    assert imputer.get_params()["tolerance"] == 0.9
     copy = clone(imputer)
     assert copy is not imputer
     assert copy.get_params() == imputer.get_params()
@@ -137,7 +139,26 @@ def test_levels_are_fixed_once_calibration_was_used(cohort: pl.DataFrame) -> Non
     with pytest.raises(GuaranteeRefused, match="changed after impute"):
         imputer.set_params(fdr=0.2).impute(cohort)
     with pytest.raises(GuaranteeRefused, match="changed after impute"):
-        imputer.set_params(fdr=0.25, tolerance=0.9).impute(cohort)
+        imputer.set_params(fdr=0.25, tolerance=0.8).impute(cohort)
+
+
+def test_a_refusal_uses_nothing_and_a_saved_model_remembers(cohort: pl.DataFrame, tmp_path: Path) -> None:
+    imputer = make_imputer(fdr=0.001).fit(cohort)
+    with pytest.raises(GuaranteeRefused, match="calibration visits"):
+        imputer.impute(cohort)
+    imputer.set_params(fdr=0.35).impute(cohort)
+    imputer.save(tmp_path / "model")
+    loaded = SafeImputer.load(tmp_path / "model")
+    assert loaded.fdr == 0.35
+    with pytest.raises(GuaranteeRefused, match="changed after impute"):
+        loaded.set_params(fdr=0.3).impute(cohort)
+
+
+def test_text_targets_are_kept_by_transform(cohort: pl.DataFrame) -> None:
+    text = cohort.with_columns((" " + pl.col("hba1c").cast(pl.String)).alias("hba1c"))
+    filled = make_imputer().fit(text).transform(text)
+    measured = cohort["hba1c"].is_not_null()
+    assert filled.filter(measured)["hba1c"].to_list() == cohort.filter(measured)["hba1c"].to_list()
 
 
 def test_another_table_is_refused(fitted: SafeImputer, cohort: pl.DataFrame) -> None:

@@ -8,12 +8,13 @@ import numpy as np
 import polars as pl
 
 from safeimpute.config import Config, make_config
-from safeimpute.errors import GuaranteeRefused, NotFittedError
+from safeimpute.errors import GuaranteeRefused, NotFittedError, VisitsError
 from safeimpute.model_folder import SavedModel, load_model, save_model
 from safeimpute.pipeline import Scored, release, score_split, split_for
 from safeimpute.presets import BestSettings, PaperSettings, VisitScores
 from safeimpute.progress import Progress, silent
 from safeimpute.records.arrays import FloatArray, IntArray
+from safeimpute.records.checks import numbers
 from safeimpute.records.tables import like, to_polars
 from safeimpute.records.visits import Visits, prepare_visits
 from safeimpute.selection.intervals import conformal_radii
@@ -96,23 +97,21 @@ class SafeImputer:
         config = self._config()
         prepared = prepare_visits(visits, config.columns)
         split = split_for(config.promise, prepared.arrays, config.random_state)
-        self.config_ = config
-        self.visits_ = prepared
-        self.scored_ = score_split(
+        scored = score_split(
             prepared.arrays, split, config.promise, config.plan(), config.plausible_range, progress
         )
-        self.levels_used_ = None
+        self.config_, self.visits_, self.scored_, self.levels_used_ = config, prepared, scored, None
         return self
 
     def impute(self, visits: Any) -> Any:
         """One row per visit whose target is missing: value, interval, risk, p-value, released or why not."""
         config = self.current_config()
         self._require_fitted_table(visits)
-        self.levels_used_ = (config.tolerance, config.fdr)
         scored, truth = self.scored_, self.visits_.arrays.target_values
         candidates = scored.candidates()
         decision = release(scored, config.allowed_error, config.fdr, candidates, truth)
         self.decision_ = decision
+        self.levels_used_ = (config.tolerance, config.fdr)  # a refusal above has used nothing
         half_width = self._half_width(candidates, truth)
         value = scored.scores.value[candidates]
         table = pl.DataFrame(
@@ -140,8 +139,13 @@ class SafeImputer:
         filled[released] = self.scored_.scores.value[released]
         per_row = pl.Series(filled[self.visits_.row_visit]).fill_nan(None)
         frame = to_polars(visits)
-        target = frame[self.target].cast(pl.Float64, strict=False).fill_nan(None)
-        flag = per_row.is_not_null().alias(f"{self.target}_released")
+        name = f"{self.target}_released"
+        if name in frame.columns:
+            raise VisitsError(
+                f"the table already has a column {name!r}, which transform would overwrite. Rename it."
+            )
+        target = pl.Series(numbers(frame[self.target], "target")).fill_nan(None)
+        flag = per_row.is_not_null().alias(name)
         return like(frame.with_columns(target.fill_null(per_row).alias(self.target), flag), visits)
 
     def fit_transform(self, visits: Any, y: None = None) -> Any:  # noqa: ARG002
@@ -173,7 +177,12 @@ class SafeImputer:
     def save(self, folder: str | Path) -> None:
         """Write the fitted model (safetensors and JSON) to a new folder."""
         self._require_fitted()
-        save_model(Path(folder), self.config_, self.visits_.fingerprint, self.scored_)
+        if hasattr(self, "saved_"):
+            raise NotFittedError("this model was loaded from a folder: copy that folder, or fit again.")
+        config = self.current_config()
+        save_model(
+            Path(folder), config, self.visits_.fingerprint, self.scored_, looked=self.levels_used_ is not None
+        )
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -182,7 +191,8 @@ class SafeImputer:
         imputer = cls(**saved.config.model_dump(exclude={"paper", "best"}))
         imputer.set_params(paper=saved.config.paper, best=saved.config.best)
         imputer.config_, imputer.saved_ = saved.config, saved
-        imputer.levels_used_ = None
+        levels = (saved.config.tolerance, saved.config.fdr)
+        imputer.levels_used_ = levels if saved.looked else None
         return imputer
 
     @property
@@ -224,7 +234,7 @@ class SafeImputer:
         if given.fingerprint != fitted:
             raise GuaranteeRefused(
                 "impute was given another table than the one it was fitted on; the promise covers only that one. "
-                "Fit on this table, or score new visits against the saved model."
+                "Fit on this table."
             )
         self.visits_ = given
         if not hasattr(self, "scored_"):

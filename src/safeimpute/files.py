@@ -1,4 +1,4 @@
-"""Writing files so that nothing half-written ever looks finished."""
+"""Writing files so that nothing half-written ever looks finished, and nothing of the user's is lost."""
 
 import os
 import shutil
@@ -9,10 +9,17 @@ from pathlib import Path
 
 from safeimpute.errors import OptionError
 
+# A folder holding one of these was written by safeimpute and may be replaced when asked.
+OURS = ("run.json", "evaluation.json", "audit.json", "model.json")
+
 
 def require_new(path: Path, *, force: bool) -> None:
-    """Refuse to overwrite unless forced; says what would be lost."""
-    if path.exists() and not force:
+    """Refuse to overwrite unless forced, and never a folder with anything but our own results."""
+    if not path.exists():
+        return
+    if path.is_dir() and any(path.iterdir()) and not any((path / name).is_file() for name in OURS):
+        raise OptionError(f"{path} holds files safeimpute did not write. Give a new folder.")
+    if not force:
         kind = f"a folder with {sum(1 for _ in path.iterdir())} entries" if path.is_dir() else "a file"
         raise OptionError(f"{path} exists ({kind}) and would be overwritten. Use --force or another name.")
 
@@ -20,13 +27,15 @@ def require_new(path: Path, *, force: bool) -> None:
 @contextmanager
 def finished_file(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that takes its name only when the block ends well."""
+    if path.is_dir():
+        raise OptionError(f"{path} is a folder; a file is to be written there. Give another name.")
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=path.suffix)
     os.close(handle)
     partial = Path(name)
     try:
         yield partial
-        partial.chmod(0o644)
+        partial.chmod(0o666 & ~_umask())
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -40,9 +49,25 @@ def finished_folder(path: Path, *, force: bool) -> Iterator[Path]:
     partial = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-"))
     try:
         yield partial
-        partial.chmod(0o755)
-        if path.exists():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        partial.rename(path)
+        partial.chmod(0o777 & ~_umask())
+        _swap(partial, path)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _swap(new: Path, path: Path) -> None:
+    """Put the new folder in the old one's place; the old one goes only when the new one stands."""
+    if not path.exists():
+        new.rename(path)
+        return
+    old = path.with_name(f".{path.name}-old-{os.getpid()}")
+    path.rename(old)
+    new.rename(path)
+    shutil.rmtree(old) if old.is_dir() else old.unlink()
+
+
+def _umask() -> int:
+    """The user's own choice of who may read new files."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

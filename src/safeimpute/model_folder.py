@@ -34,6 +34,7 @@ class SavedModel:
     tensors: dict[str, Any]
     seconds: dict[str, float]
     outside: tuple[str, ...]
+    looked: bool  # its calibration visits were used: the levels are fixed
 
     def scored(self, arrays: VisitArrays) -> Scored:
         """The fitted state beside the visits it was fitted on."""
@@ -69,13 +70,13 @@ def _only_at(fitted: Tolerance, risk: FloatArray, preset: str) -> Callable[[Tole
     return risk_at
 
 
-def save_model(folder: Path, config: Config, fingerprint: str, scored: Scored) -> None:
+def save_model(folder: Path, config: Config, fingerprint: str, scored: Scored, *, looked: bool) -> None:
     """Write the folder whole or not at all."""
     with finished_folder(folder, force=False) as partial:
-        _write(partial, config, fingerprint, scored)
+        _write(partial, config, fingerprint, scored, looked)
 
 
-def _write(folder: Path, config: Config, fingerprint: str, scored: Scored) -> None:
+def _write(folder: Path, config: Config, fingerprint: str, scored: Scored, looked: bool) -> None:
     from safetensors.numpy import save_file
 
     scores, split = scored.scores, scored.split
@@ -100,6 +101,7 @@ def _write(folder: Path, config: Config, fingerprint: str, scored: Scored) -> No
         "visits_sha256": fingerprint,
         "seconds": dict(scores.seconds),
         "outside": list(scored.outside),
+        "looked": looked,
         "files": {name: _sha256(folder / name) for name in (TENSORS, STATE)},
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
@@ -122,6 +124,7 @@ def load_model(folder: Path) -> SavedModel:
             tensors=load_file(folder / TENSORS),
             seconds=manifest["seconds"],
             outside=tuple(manifest["outside"]),
+            looked=bool(manifest["looked"]),
         )
     except (KeyError, TypeError, InputError) as error:
         raise ModelFolderError(

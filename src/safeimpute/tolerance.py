@@ -29,7 +29,8 @@ class Tolerance:
 
     def describe(self, unit: str | None = None) -> str:
         share = f"{100 * self.share:g} % of the true value"
-        absolute = f"{self.absolute:g} {unit or ''}".strip()
+        # "1 %" of an HbA1c would read as a hundredth of it
+        absolute = f"{self.absolute:g} {'percentage points' if unit == '%' else unit or ''}".strip()
         if self.share and self.absolute:
             return f"the larger of {share} and {absolute}"
         return share if self.share else absolute

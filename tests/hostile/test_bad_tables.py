@@ -167,7 +167,7 @@ def test_existing_results_are_not_overwritten_silently(tmp_path: Path) -> None:
     (tmp_path / "out" / "precious.txt").write_text("keep me")
     code, message = run(tmp_path, good_table())
     assert code == 2
-    assert "--force" in message
+    assert "did not write" in message
     assert (tmp_path / "out" / "precious.txt").read_text() == "keep me"
 
 

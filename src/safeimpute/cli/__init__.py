@@ -1,5 +1,6 @@
 """The command line: thin shells over the library; nothing heavy is imported before a command runs."""
 
+import os
 import sys
 
 import typer
@@ -35,6 +36,19 @@ def main() -> None:
     except SafeImputeError as error:
         sys.stderr.write(f"safeimpute: {error}\n")
         sys.exit(error.exit_code)
+    except OSError as error:
+        sys.stderr.write(
+            f"safeimpute: {error.strerror}: {error.filename}. Check the path, rights and space.\n"
+        )
+        sys.exit(2)
+    except Exception as error:
+        if os.environ.get("SAFEIMPUTE_DEBUG"):
+            raise
+        sys.stderr.write(
+            f"safeimpute: internal error ({type(error).__name__}), our fault. "
+            "SAFEIMPUTE_DEBUG=1 shows the trace, which may quote data.\n"
+        )
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.stderr.write("safeimpute: interrupted; nothing unfinished was kept.\n")
         sys.exit(130)

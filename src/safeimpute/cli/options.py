@@ -16,11 +16,33 @@ def _read_defaults(context: typer.Context, path: Path | None) -> Path | None:
     if path is not None:
         from safeimpute.config import read_config_file
 
-        options = read_config_file(path)
-        tables = {name: options.pop(name) for name in list(options) if isinstance(options[name], dict)}
-        context.default_map = {**(context.default_map or {}), **options}
-        context.obj = tables
+        options = {name.replace("-", "_"): value for name, value in read_config_file(path).items()}
+        context.obj = {name: options.pop(name) for name in list(options) if isinstance(options[name], dict)}
+        _refuse_unknown(context, options)
+        if "json" in options:
+            options["json_file"] = options.pop("json")
+        told = {name: _as_typed(value) for name, value in options.items()}
+        context.default_map = {**(context.default_map or {}), **told}
     return path
+
+
+def _refuse_unknown(context: typer.Context, options: dict[str, Any]) -> None:
+    """A misspelt option must not pass in silence; options of other commands are fine in a shared file."""
+    from safeimpute.errors import OptionError
+
+    program = context.find_root().command
+    commands = getattr(program, "commands", {context.command.name: context.command}).values()
+    known = {name for command in commands for each in command.params for name in (each.name, *each.opts)}
+    for name in options:
+        if name not in known and f"--{name.replace('_', '-')}" not in known:
+            raise OptionError(
+                f"configuration file: {name!r} is no option of any command. Check its spelling."
+            )
+
+
+def _as_typed(value: Any) -> Any:
+    """A TOML list as it would be typed: comma separated."""
+    return ",".join(map(str, value)) if isinstance(value, list) else value
 
 
 def set_threads(threads: int | None) -> int | None:

@@ -33,7 +33,12 @@ def run(
     columns: opt.Rename = "",
     unit: opt.Unit = None,
     past_only: Annotated[
-        bool, typer.Option("--past-only", help="Impute each visit from the patient's record up to it alone.")
+        bool,
+        typer.Option(
+            "--past-only",
+            help="Impute each visit from the patient's record up to its time "
+            "(when a result became known is not yet taken into account).",
+        ),
     ] = False,
     why: Annotated[
         bool, typer.Option("--why", help="Also write why.parquet: the visits that carried each imputation.")

@@ -8,7 +8,7 @@ import polars as pl
 from safeimpute.config import Config
 from safeimpute.errors import VisitsError
 from safeimpute.records.arrays import FloatArray
-from safeimpute.records.checks import require_columns
+from safeimpute.records.checks import days, numbers, require_columns
 from safeimpute.records.tables import to_polars
 from safeimpute.records.visits import Visits
 
@@ -18,9 +18,16 @@ def align_truth(visits: Visits, table: Any, config: Config) -> FloatArray:
     frame = to_polars(table)
     keys = [config.subject, config.time]
     require_columns(frame, [*keys, config.target], "needed in the truth table")
-    asked = pl.DataFrame({config.subject: visits.subject, config.time: visits.time})
-    found = asked.join(frame.select(*keys, config.target), on=keys, how="left", maintain_order="left")
-    truth = found[config.target].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    asked = pl.DataFrame({"subject": visits.subject.cast(pl.String), "time": visits.arrays.time})
+    offered = pl.DataFrame(
+        {
+            "subject": frame[config.subject].cast(pl.String),
+            "time": days(frame[config.time]),
+            "truth": numbers(frame[config.target], "truth"),
+        }
+    )
+    found = asked.join(offered, on=["subject", "time"], how="left", maintain_order="left")
+    truth = found["truth"].fill_null(np.nan).to_numpy()
     absent = int(np.isnan(truth).sum())
     if len(truth) != len(visits) or absent:
         raise VisitsError(f"the truth table lacks {absent:,} of {len(visits):,} visits, or lists some twice.")

@@ -27,6 +27,8 @@ def require_columns(frame: pl.DataFrame, names: Iterable[str], purpose: str) -> 
 
 def require_complete(column: pl.Series, purpose: str) -> None:
     empty = column.null_count() + (int(column.is_nan().sum()) if column.dtype.is_float() else 0)
+    if column.dtype == pl.String:
+        empty += int((column.str.strip_chars() == "").sum())
     if empty:
         raise VisitsError(
             f"column {column.name!r} ({purpose}) is empty in {empty:,} of {len(column):,} rows. "
@@ -49,7 +51,7 @@ def numbers(column: pl.Series, purpose: str) -> FloatArray:
     if text:
         raise VisitsError(
             f"column {column.name!r} ({purpose}) holds text in {text:,} of {len(column):,} rows. "
-            "Labs are numbers or empty: convert results such as '<5', or leave the column out with exclude."
+            "Labs are numbers or empty: convert results such as '<5' or 'NA', or leave the column out with exclude."
         )
     result = values.fill_null(np.nan).to_numpy().astype(np.float64)
     infinite = int(np.isinf(result).sum())
@@ -65,6 +67,11 @@ def days(column: pl.Series) -> FloatArray:
     """Time as days: numbers as they are, dates and timestamps since 1970."""
     if column.dtype.is_numeric():
         return numbers(column, "time")
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum):
+        column = column.cast(pl.String).str.strip_chars()
+        as_days = column.cast(pl.Float64, strict=False)
+        if as_days.null_count() == 0:
+            return numbers(as_days, "time")
     moments = _moments(column) if column.dtype == pl.String else column
     if moments.dtype == pl.Date:
         return moments.cast(pl.Int32).to_numpy().astype(np.float64)
@@ -76,28 +83,27 @@ def days(column: pl.Series) -> FloatArray:
     )
 
 
+TIME_FORMATS = (
+    "%Y-%m-%d",
+    "%Y-%m-%d %H:%M",
+    "%Y-%m-%d %H:%M:%S%.f",
+    "%Y-%m-%dT%H:%M",
+    "%Y-%m-%dT%H:%M:%S%.f",
+)
+
+
 def _moments(column: pl.Series) -> pl.Series:
-    """Text as timestamps; also text that holds numbers of days."""
-    for kind in (pl.Datetime("us"), pl.Date()):
-        try:
-            parsed = column.str.strptime(kind, strict=False).cast(pl.Datetime("us"))
-        except pl.exceptions.ComputeError:  # no format fits the first rows
-            continue
-        if parsed.null_count() == column.null_count():
-            return parsed
-    bad = _unreadable_times(column)
-    raise VisitsError(
-        f"column {column.name!r} (time) cannot be read in {bad:,} of {len(column):,} rows. "
-        "Write every time the same way: 2024-03-31, 2024-03-31 08:15:00, or a number of days."
-    )
-
-
-def _unreadable_times(column: pl.Series) -> int:
-    formats = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S")
-    readable = np.zeros(len(column), dtype=bool)
-    for style in formats:
-        readable |= column.str.to_datetime(style, strict=False).is_not_null().to_numpy()
-    return int((~readable).sum()) or len(column)
+    """Text as timestamps, year first: 03/01/2024 could be March or January and is refused."""
+    read = pl.Series(column.name, [None] * len(column), dtype=pl.Datetime("us"))
+    for style in TIME_FORMATS:
+        read = read.fill_null(column.str.to_datetime(style, strict=False, time_unit="us"))
+    unread = read.null_count()
+    if unread:
+        raise VisitsError(
+            f"column {column.name!r} (time) cannot be read in {unread:,} of {len(column):,} rows. "
+            "Write every time year first (2024-03-31 or 2024-03-31 08:15:00), or as a number of days."
+        )
+    return read
 
 
 def refuse_near_copies(columns: dict[str, FloatArray], target: str) -> None:
@@ -107,7 +113,7 @@ def refuse_near_copies(columns: dict[str, FloatArray], target: str) -> None:
         if name != target and _nearly_copies(values, truth):
             raise VisitsError(
                 f"column {name!r} nearly copies the target {target!r}: as an input it would give the answer away. "
-                f"Leave it out with exclude={name!r}."
+                f"Leave it out: --exclude {name}, or exclude=[{name!r}] in Python."
             )
 
 

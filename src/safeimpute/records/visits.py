@@ -14,7 +14,6 @@ from safeimpute.records.arrays import FloatArray, IntArray, VisitArrays, mix
 from safeimpute.records.tables import to_polars
 
 MOST_LEVELS = 20  # a text column with more distinct entries is no category
-KNOWN_SUFFIX = "__known"  # companion column: when a lab's value became known
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,7 @@ class Visits:
 def prepare_visits(table: Any, choice: ColumnChoice) -> Visits:
     """Check a table and turn it into visits; the table itself is not modified."""
     frame = to_polars(table)
+    _refuse_overlap(choice)
     checks.require_columns(frame, [choice.subject, choice.time], "needed in every visits table")
     checks.require_columns(frame, [choice.target], "target")
     checks.require_columns(frame, choice.labs, "named as a lab")
@@ -69,6 +69,14 @@ def prepare_visits(table: Any, choice: ColumnChoice) -> Visits:
     checks.refuse_near_copies(numeric, choice.target)
     labs, attributes = _sort_columns(numeric, keys.patient, choice)
     return _assemble(frame, choice, keys, numeric, categories, ignored, labs, attributes)
+
+
+def _refuse_overlap(choice: ColumnChoice) -> None:
+    """One column, one use."""
+    used = [choice.target, choice.subject, choice.time, *choice.attributes, *choice.exclude]
+    used += [name for name in choice.labs if name != choice.target]
+    if twice := [name for name in used if used.count(name) > 1]:
+        raise VisitsError(f"column {twice[0]!r} is named for two uses. Name it once.")
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,7 @@ def _read_columns(
         elif column.dtype.is_temporal():
             ignored[name] = "a date"
         elif column.dtype in (pl.String, pl.Categorical, pl.Enum):
-            text = column.cast(pl.String)
+            text = column.cast(pl.String).str.strip_chars().replace("", None)
             if _mostly_numbers(text) and name not in choice.attributes:
                 numeric[name] = checks.numbers(text, "read as a lab, because most rows are numbers")
             elif text.n_unique() <= MOST_LEVELS or name in choice.attributes:

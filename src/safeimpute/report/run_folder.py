@@ -37,20 +37,24 @@ def write_run(
     imputations.write_parquet(folder / "imputations.parquet")
     write_csv(imputations, folder / "imputations.csv")
     write_json(summary, folder / "summary.json")
-    write_json(_manifest(imputer, source), folder / "run.json")
+    write_json(
+        _manifest(imputer, source) | {"levels_chosen_after_looking": looked_before}, folder / "run.json"
+    )
     imputer.save(folder / "model")
     return summary
 
 
 def showed_other_levels(folder: Path, imputer: SafeImputer) -> bool:
-    """Whether the folder holds a run on the same visits and target at another tolerance or FDR level."""
+    """Whether the folder holds a run on the same visits at other levels, or one that came after looking itself."""
     try:
         earlier = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         same_visits = earlier["input"]["visits_sha256"] == imputer.visits_.fingerprint
         levels = earlier["config"]["tolerance"], earlier["config"]["fdr"]
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    return same_visits and levels != (imputer.config_.tolerance, imputer.config_.fdr)
+    if earlier.get("levels_chosen_after_looking"):
+        return bool(same_visits)
+    return bool(same_visits and levels != (imputer.config_.tolerance, imputer.config_.fdr))
 
 
 def write_json(content: Any, path: Path) -> None:
@@ -59,15 +63,16 @@ def write_json(content: Any, path: Path) -> None:
 
 def write_csv(table: pl.DataFrame, path: Path) -> None:
     """CSV in which no identifier can act as a spreadsheet formula: a quote is put before such text."""
-    text = [name for name, kind in table.schema.items() if kind == pl.String]
     guarded = table.with_columns(
-        pl.when(pl.col(name).str.contains(r"^[=+\-@\t\r]"))
-        .then("'" + pl.col(name))
-        .otherwise(pl.col(name))
-        .alias(name)
-        for name in text
+        _guarded(pl.col(name).cast(pl.String)).alias(name)
+        for name, kind in table.schema.items()
+        if kind in (pl.String, pl.Categorical, pl.Enum)
     )
     guarded.write_csv(path)
+
+
+def _guarded(text: pl.Expr) -> pl.Expr:
+    return pl.when(text.str.contains(r"^[=+\-@\t\r]")).then("'" + text).otherwise(text)
 
 
 def _manifest(imputer: SafeImputer, source: Path | None) -> dict[str, Any]:
@@ -78,7 +83,7 @@ def _manifest(imputer: SafeImputer, source: Path | None) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: metadata.version(name) for name in PACKAGES},
         "platform": platform.platform(),
-        "config": imputer.config_.model_dump(mode="json"),
+        "config": imputer.current_config().model_dump(mode="json"),
         "input": {
             "file": source.name if source else None,
             "sha256": _sha256(source) if source else None,

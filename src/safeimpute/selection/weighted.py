@@ -82,6 +82,6 @@ def require_effective_sample_size(calibration_weight: FloatArray, alpha: float, 
     if size < needed:
         raise GuaranteeRefused(
             f"The calibration weights are worth {size:.0f} equally weighted {unit}; an FDR level of "
-            f"{alpha:g} needs {math.ceil(needed)}. Measured and unmeasured visits overlap too little: narrow "
-            "the scope, give more measured visits, or claim less."
+            f"{alpha:g} needs {math.ceil(needed)}. There are too few of them, or measured and unmeasured visits "
+            "overlap too little: give more measured visits, or claim less."
         )
