@@ -185,6 +185,11 @@ def released_under_doubt(
 
 def long_run_cutoff(scored: Scored, tolerance: Tolerance, alpha: float, truth: FloatArray) -> Cutoff:
     """A cut-off to store, for deciding new patients' visits one by one; needs a split by patients."""
+    if scored.split.group is None:
+        raise GuaranteeRefused(
+            "a stored cut-off speaks for new patients and needs calibration patients apart: claim 'patients' or "
+            "'patients,unmeasured'."
+        )
     batch = within_scope(_batch(scored, tolerance, scored.candidates(), truth, scored.split))
     calibration = LabelledVisits(
         *of_patients(batch, batch.calibration, batch.calibration_patients), batch.bad
@@ -197,6 +202,7 @@ def _batch(
 ) -> Batch:
     value, patient, seed = scored.scores.value, scored.arrays.patient, scored.plan.seed
     calibration, own = split.rows(Role.CALIBRATION), split.rows(Role.TEST)
+    _refuse_overlap(scored.split, np.concatenate([calibration, own]))
     own = own if _rule(scored.claim, split, candidates) == Claim(True, True) else own[:0]
     return Batch(
         risk=scored.scores.risk_at(tolerance),
@@ -214,6 +220,16 @@ def _batch(
         calibration_patients=split.patients(patient, Role.CALIBRATION),
         new_patients=split.patients(patient, Role.TEST),
     )
+
+
+def _refuse_overlap(fitted: Split, scored_rows: IntArray) -> None:
+    """A visit whose target the fit could see, or was steered by, cannot calibrate it."""
+    used = int(np.sum(~np.isin(fitted.roles[scored_rows], (Role.CALIBRATION, Role.TEST))))
+    if used:
+        raise GuaranteeRefused(
+            f"{used:,} of {len(scored_rows):,} calibration or test visits took part in the fit: nothing can be "
+            "promised from them. Calibrate on visits the fit never saw."
+        )
 
 
 def _shared_uniform(arrays: VisitArrays, calibration: IntArray, seed: int) -> float:
