@@ -98,8 +98,8 @@ def test_instability_is_the_spread_over_the_same_draws(fitted: tuple[FittedGcn, 
     rng = np.random.default_rng(model.perturbation_seed)
     draws = []
     for _ in range(model.perturbation.passes):
-        by_time = model.nodes.temporal.thinned(draw_kept(keep_time, rng))
-        by_value = model.nodes.value.thinned(draw_kept(keep_value, rng))
+        by_time = model.nodes.temporal.relation(draw_kept(keep_time, rng))
+        by_value = model.nodes.value.relation(draw_kept(keep_value, rng))
         draws.append(model.predict_z((by_time, by_value)))
     np.testing.assert_allclose(model.instability(), np.std(draws, axis=0), atol=1e-7)
 

@@ -1,12 +1,12 @@
 """A relation as a sparse operator: D^-1/2 (A + I) D^-1/2 over compressed rows, cheap to renormalise when thinned.
 
 The operator is symmetric, so it is its own transpose: the backward pass is the same product as the forward
-one, and no transpose has to be built. The whole relation is normalised once, entry by entry; a thinned one, used
-for a single pass, is scaled on the dense side instead, so that thinning costs one gather and one product.
+one, and no transpose has to be built. The sparsity pattern is fixed: thinning a relation sets weights to zero and
+normalises the rest anew, entry by entry, which costs far less than a pass through the network.
 """
 
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,13 +15,6 @@ from torch import Tensor
 
 from safeimpute.graph.edges import Edges
 from safeimpute.records.arrays import BoolArray
-
-
-class Relation(NamedTuple):
-    """D^-1/2 (A + I) D^-1/2, or only A + I with the 1 / sqrt(degree) that is still to be applied."""
-
-    weights: Tensor
-    scale: Tensor | None = None
 
 
 class Adjacency:
@@ -39,21 +32,22 @@ class Adjacency:
         self.visits = visits
         self._starts = torch.from_numpy(pattern.indptr.astype(np.int32)).to(device)
         self._columns = torch.from_numpy(pattern.indices.astype(np.int32)).to(device)
+        self._rows = torch.repeat_interleave(torch.diff(self._starts))
         self._edge = torch.from_numpy(pattern.data).to(device)
         self._ones = torch.ones(visits, 1, device=device)
 
-    def relation(self) -> Relation:
-        """The whole relation, normalised."""
-        degree = torch.diff(self._starts)
-        scale = degree.float().rsqrt()  # a self-loop makes every degree at least 1
-        by_row = torch.repeat_interleave(scale, degree)
-        return Relation(self._matrix(by_row * scale[self._columns.long()]))
-
-    def thinned(self, kept: BoolArray) -> Relation:
-        """The relation over the kept edges; degrees count kept edges only."""
-        keep = torch.from_numpy(np.append(kept, True)).to(self._edge.device).float()
-        matrix = self._matrix(torch.index_select(keep, 0, self._edge))
-        return Relation(matrix, (matrix @ self._ones).rsqrt())
+    def relation(self, kept: BoolArray | None = None) -> Tensor:
+        """The normalised matrix over the kept edges (all by default); degrees count kept edges only."""
+        if kept is None:
+            weight = torch.ones(len(self._edge), device=self._edge.device)
+        else:
+            keep = torch.from_numpy(np.append(kept, True)).to(self._edge.device).float()
+            weight = torch.index_select(keep, 0, self._edge)
+        degree = (self._matrix(weight) @ self._ones).squeeze(1)
+        scale = degree.rsqrt()  # a self-loop makes every degree at least 1
+        weight *= torch.index_select(scale, 0, self._rows)
+        weight *= torch.index_select(scale, 0, self._columns)
+        return self._matrix(weight)
 
     def _matrix(self, weight: Tensor) -> Tensor:
         size = (self.visits, self.visits)
@@ -73,8 +67,7 @@ class _SymmetricProduct(torch.autograd.Function):
         return None, ctx.matrix @ gradients[0].contiguous()
 
 
-def propagate(relation: Relation, states: Tensor) -> Tensor:
+def propagate(relation: Tensor, states: Tensor) -> Tensor:
     """D^-1/2 (A + I) D^-1/2 H, differentiable in H."""
-    scaled = states if relation.scale is None else relation.scale * states
-    summed: Tensor = _SymmetricProduct.apply(relation.weights, scaled)  # type: ignore[no-untyped-call]
-    return summed if relation.scale is None else relation.scale * summed
+    summed: Tensor = _SymmetricProduct.apply(relation, states)  # type: ignore[no-untyped-call]
+    return summed

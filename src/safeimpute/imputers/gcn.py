@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from safeimpute.graph.adjacency import Adjacency, Relation, propagate
+from safeimpute.graph.adjacency import Adjacency, propagate
 from safeimpute.graph.event_graph import EventGraph, GraphSettings, build_graph
 from safeimpute.graph.perturbation import PerturbationSettings, draw_kept, keep_probability
 from safeimpute.imputers.protocol import Imputation
 from safeimpute.records.arrays import BoolArray, FloatArray
 from safeimpute.splits import Task
 
-Relations = tuple[Relation, Relation]  # temporal, value
+Relations = tuple[Tensor, Tensor]  # normalised matrices: temporal, value
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class GatedLayer(nn.Module):
         share = torch.sigmoid(self.gate(by_time) + self.gate(by_value))
         return torch.lerp(by_value, by_time, share)
 
-    def _convolve(self, states: Tensor, relation: Relation, linear: nn.Linear) -> Tensor:
+    def _convolve(self, states: Tensor, relation: Tensor, linear: nn.Linear) -> Tensor:
         if self.narrow:
             return nn.functional.linear(propagate(relation, states), linear.weight, linear.bias)
         return propagate(relation, states @ linear.weight.T).add_(linear.bias)
@@ -189,8 +189,8 @@ class FittedGcn:
         keep_value = keep_probability(self.graph.value, self.perturbation).astype(np.float32)
         for _ in range(self.perturbation.passes):
             thinned = (
-                self.nodes.temporal.thinned(draw_kept(keep_time, rng)),
-                self.nodes.value.thinned(draw_kept(keep_value, rng)),
+                self.nodes.temporal.relation(draw_kept(keep_time, rng)),
+                self.nodes.value.relation(draw_kept(keep_value, rng)),
             )
             deviation = self.predict_z(thinned) - base
             total += deviation
