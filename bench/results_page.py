@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from datasets import DATA_SETS
 
 METHODS = ("mean", "locf", "patient_mean", "lightgbm", "paper", "best")
 LEVELS = ("0.1", "0.2", "0.35")
@@ -39,7 +40,9 @@ def write_page(lines: list[dict[str, Any]], folder: Path) -> None:
         name: sorted(found, key=lambda line: line["seed"]) for name, found in sorted(runs.items(), key=_order)
     }
     short = [f"{name} ({len(found)})" for name, found in ordered.items() if len(found) < 5]
-    scope = f"Fewer than five splits finished for: {', '.join(short)}." if short else ""
+    absent = [name for name in DATA_SETS if name not in ordered]
+    scope = f"Fewer than five splits were run for: {'; '.join(short)}. " if short else ""
+    scope += f"Not run yet, for want of time on two cores: {'; '.join(absent)}." if absent else ""
     parts = [
         HEAD.format(scope=scope),
         "## Reading\n",
