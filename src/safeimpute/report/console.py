@@ -34,7 +34,9 @@ def print_summary(summary: dict[str, Any], folder: Path) -> None:
         typer.echo(f"{label}: {summary[key]}")
     if summary["sensitivity"]:
         counts = ", ".join(f"{row['released']:,} at {row['gamma']:g}" for row in summary["sensitivity"])
-        typer.echo(f"If an unseen reason changed the odds of measuring by a factor, still released: {counts}")
+        typer.echo(
+            f"Had an unseen reason changed the odds of measuring by a factor, plain BH would still release: {counts}"
+        )
     if summary["cutoff"]:
         typer.echo(f"Stored cut-off: {summary['cutoff']['words']}")
     typer.echo("")
