@@ -43,9 +43,10 @@ def test_every_value_is_explained_by_visits_of_weight_one(fitted: SafeImputer, v
 def test_a_saved_best_imputes_the_same_and_refuses_another_tolerance(
     fitted: SafeImputer, visits: pl.DataFrame, tmp_path: Path
 ) -> None:
+    table = fitted.impute(visits)  # looked at before it is saved
     fitted.save(tmp_path / "model")
     loaded = SafeImputer.load(tmp_path / "model")
-    assert loaded.impute(visits).equals(fitted.impute(visits))
+    assert loaded.impute(visits).equals(table)
     with pytest.raises(GuaranteeRefused, match="changed after impute"):
         SafeImputer.load(tmp_path / "model").set_params(tolerance=1.0).impute(visits)
     manifest = tmp_path / "model" / "model.json"
@@ -83,6 +84,13 @@ def test_past_only_ignores_the_future(visits: pl.DataFrame) -> None:
     )  # the model moves a little, the record not
     with pytest.raises(OptionError, match="past_only"):
         SafeImputer(target="hba1c", tolerance=1.0, fdr=0.3, past_only=True, preset="paper").fit(visits)
+
+
+def test_past_only_is_carried_by_earlier_visits_alone(visits: pl.DataFrame, fitted: SafeImputer) -> None:
+    imputer = SafeImputer(target="hba1c", tolerance=0.8, fdr=0.3, past_only=True, claim="visits").fit(visits)
+    own = pl.col("carried_by") == "own visit"
+    assert (imputer.explain(visits).filter(own)["gap_days"] < 0).all()
+    assert (fitted.explain(visits).filter(own)["gap_days"] > 0).any()
 
 
 def test_new_patients_need_the_best_preset(visits: pl.DataFrame) -> None:

@@ -72,6 +72,9 @@ def test_visits_growing_with_risk_defeat_one_pooled_threshold_but_not_ours():
     summary = repeat(scenarios.visits_growing_with_risk, 100)
     assert_broken(summary, "pooled maximum", 0.35)
     assert_kept(summary, "ours", (0.0, 0.0, 0.0))
+    assert summary["ours", 0.35][0] > 0, (
+        "every visit is bad here, so only an FDP above 0 shows that ours releases"
+    )
 
 
 @pytest.mark.parametrize("icc", [0.1, 0.9])
