@@ -38,7 +38,8 @@ def export(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number, (name, data) in enumerate(DATA_SETS.items()):
         arrays = prepare_visits(data.load(), ColumnChoice(data.target, attributes=data.attributes)).arrays
-        np.savez_compressed(folder / f"{number:02}.npz", name=name, unit=data.unit, **asdict(arrays))
+        fields = {field: content for field, content in asdict(arrays).items() if content is not None}
+        np.savez_compressed(folder / f"{number:02}.npz", name=name, unit=data.unit, **fields)
         print(f"{name}: {len(arrays):,} visits", flush=True)
 
 

@@ -19,6 +19,7 @@ def evaluate(
     test_fraction: opt.TestFraction = 0.2,
     split: opt.SplitBy = "visits",
     preset: opt.Preset = "best",
+    past_only: opt.PastOnly = False,
     repartitions: Annotated[
         int, typer.Option(min=1, help="Re-partition calibration and test this often per fit.")
     ] = 1,
@@ -71,6 +72,7 @@ def evaluate(
         "splits": splits,
         "split": split,
         "claim": settings.claim,
+        "past_only": past_only,
         "n_visits": len(table),
         "n_patients": table.patients,
         **summarise(results, settings.allowed_error, levels, repartitions),

@@ -74,6 +74,14 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of every random choice.")]
 Threads = Annotated[
     int | None, typer.Option(min=1, callback=set_threads, is_eager=True, help="CPU threads (default: all).")
 ]
+PastOnly = Annotated[
+    bool,
+    typer.Option(
+        "--past-only",
+        help="Impute each visit from what was known about the patient by its time: earlier visits, and only "
+        "values whose LAB__known, where the table has it, is not later.",
+    ),
+]
 Splits = Annotated[int, typer.Option(min=1, help="How many random splits.")]
 SplitBy = Annotated[str, typer.Option("--split", help="Hold out visits, or whole patients.")]
 TestFraction = Annotated[float, typer.Option(help="Share of known values hidden as test.")]
@@ -114,7 +122,8 @@ def numbers(text: str, flag: str) -> tuple[float, ...]:
 def given(context: typer.Context, **changes: Any) -> dict[str, Any]:
     """What a command was told about a fit, as a configuration takes it; the file's tables are presets' settings."""
     told = context.params
-    plain = {name: told[name] for name in ("target", "tolerance", "preset", "unit", "device") if name in told}
+    fields = ("target", "tolerance", "preset", "unit", "device", "past_only")
+    plain = {name: told[name] for name in fields if name in told}
     lists = {name: names(told[name]) for name in ("labs", "attributes", "exclude")}
     return {**plain, **lists, "random_state": told["seed"], **(context.obj or {}), **changes}
 

@@ -1,5 +1,6 @@
-"""`safeimpute run` and `safeimpute demo`: the main job, on one's own table or on the bundled one."""
+"""`safeimpute run`, `demo` and `rerun`: the main job, on one's own table, on the bundled one, or once more."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,14 +33,7 @@ def run(
     exclude: opt.Exclude = "",
     columns: opt.Rename = "",
     unit: opt.Unit = None,
-    past_only: Annotated[
-        bool,
-        typer.Option(
-            "--past-only",
-            help="Impute each visit from the patient's record up to its time "
-            "(when a result became known is not yet taken into account).",
-        ),
-    ] = False,
+    past_only: opt.PastOnly = False,
     why: Annotated[
         bool, typer.Option("--why", help="Also write why.parquet: the visits that carried each imputation.")
     ] = False,
@@ -57,9 +51,10 @@ def run(
     """Impute a lab in your visits and release what can be promised."""
     from safeimpute.records.tables import read_visits
 
-    told = opt.given(context, fdr=fdr, claim=claim, past_only=past_only, gammas=opt.numbers(gamma, "--gamma"))
-    table = read_visits(visits, opt.renames(columns))
-    _run(table, told, out, visits, force=force, quiet=quiet, why=why)
+    told = opt.given(context, fdr=fdr, claim=claim, gammas=opt.numbers(gamma, "--gamma"))
+    renamed = opt.renames(columns)
+    table = read_visits(visits, renamed)
+    carry_out(table, told, out, visits, renamed, force=force, quiet=quiet, why=why)
 
 
 def demo(
@@ -77,24 +72,48 @@ def demo(
             "Mayo Clinic trial in primary biliary cirrhosis: which missing cholesterol values can be trusted?"
         )
     given = {"target": "cholesterol", "tolerance": "20%", "fdr": 0.2, "unit": "mg/dL", "random_state": seed}
-    _run(load_pbc(), given, out, None, force=force, quiet=quiet)
+    carry_out(load_pbc(), given, out, None, {}, force=force, quiet=quiet, why=True)
 
 
-def _run(
+def rerun(
+    run_dir: Annotated[Path, typer.Argument(help="Folder of a finished run or demo.", show_default=False)],
+    tolerance: opt.ToleranceText,
+    fdr: opt.Fdr,
+    out: Out,
+    threads: opt.Threads = None,
+    force: opt.Force = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Repeat a finished run at other levels; the result is labelled as chosen after looking."""
+    from safeimpute.report.earlier_run import read_earlier_run
+
+    earlier = read_earlier_run(run_dir)
+    given = earlier.config | {"tolerance": tolerance, "fdr": fdr}
+    why = (run_dir / "why.parquet").is_file()
+    carry_out(
+        earlier.visits(), given, out, earlier.path, earlier.columns, run_dir, force=force, quiet=quiet, why=why
+    )
+
+
+def carry_out(
     table: Any,
     given: dict[str, Any],
     out: Path,
     source: Path | None,
+    columns: Mapping[str, str],
+    earlier: Path | None = None,
     *,
     force: bool,
     quiet: bool,
     why: bool = False,
 ) -> None:
+    """Fit, release, and write the run's folder; `earlier` is a run on the same visits that was looked at."""
     from safeimpute.estimator import SafeImputer
     from safeimpute.files import finished_folder, require_new
     from safeimpute.report.console import print_columns, print_summary
     from safeimpute.report.figures import draw_figures
     from safeimpute.report.html import write_report
+    from safeimpute.report.review_folder import write_review
     from safeimpute.report.run_folder import showed_other_levels, write_run
 
     require_new(out, force=force)
@@ -103,10 +122,11 @@ def _run(
         imputer.fit(table, progress=progress)
     if not quiet:
         print_columns(imputer.visits_)
-    looked_before = showed_other_levels(out, imputer)
+    looked_before = any(showed_other_levels(seen, imputer) for seen in (out, earlier or out))
     imputations = imputer.impute(table)
     with finished_folder(out, force=force) as folder:
-        summary = write_run(folder, imputer, imputations, source, looked_before=looked_before)
+        summary = write_run(folder, imputer, imputations, source, columns, looked_before=looked_before)
+        write_review(folder, imputer)
         if why:
             imputer.explain(table).write_parquet(folder / "why.parquet")
         draw_figures(folder)

@@ -96,7 +96,8 @@ def read_evidence(visits: VisitArrays, source: EvidenceSource, device: str = "cp
 def _own(record: Record, settings: EvidenceSettings) -> IntArray:
     """The one place that says which visible targets of a patient were known at a visit."""
     after = 0 if settings.past_only else settings.own_each_way
-    return nearest_own_visits(record.visits.patient, ~np.isnan(record.target), settings.own_each_way, after)
+    visible, known_from = ~np.isnan(record.target), record.target_known_from
+    return nearest_own_visits(record.visits.patient, visible, settings.own_each_way, after, known_from)
 
 
 def _design(record: Record, units: Units) -> FloatArray:
@@ -142,16 +143,15 @@ def _target_columns(record: Record, own: IntArray, settings: EvidenceSettings) -
     if not settings.past_only:
         ends = known[:, 0], gaps[:, 0], known[:, places["next"]], gaps[:, places["next"]]
         columns["target between"] = between(*ends)
-    return columns | _own_summary(record, past_only=settings.past_only)
+    return columns | _own_summary(record)
 
 
-def _own_summary(record: Record, *, past_only: bool) -> Columns:
+def _own_summary(record: Record) -> Columns:
     """Count, mean and spread of the patient's visible targets other than the visit's own."""
     visible = ~np.isnan(record.target)
     powers = np.stack([visible, np.nan_to_num(record.target), np.nan_to_num(record.target) ** 2], axis=1)
-    count, total, squares = _sum_others(
-        powers.astype(np.float64), record.visits.patient, past_only=past_only
-    ).T
+    patient, known_from = record.visits.patient, record.target_known_from
+    count, total, squares = _sum_others(powers.astype(np.float64), patient, known_from).T
     mean = np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
     square = np.divide(squares, count, out=np.full(len(total), np.nan), where=count > 1)
     return {
@@ -161,18 +161,26 @@ def _own_summary(record: Record, *, past_only: bool) -> Columns:
     }
 
 
-def _sum_others(table: FloatArray, patient: IntArray, *, past_only: bool) -> FloatArray:
-    """Per row the sum over the patient's other visits, or over the earlier ones.
+def _sum_others(table: FloatArray, patient: IntArray, known_from: IntArray | None) -> FloatArray:
+    """Per row the sum over the patient's other visits, or over those known by then.
 
     Running sums in fixed point are exact, so a patient's figures do not depend on the rest of the table.
     """
     fixed = np.rint(table * FIXED_POINT).astype(np.int64)
-    running = np.vstack([np.zeros((1, table.shape[1]), np.int64), np.cumsum(fixed, axis=0)])
-    rows = np.arange(len(patient))
-    earlier = running[rows] - running[first_visit(patient)]
-    later = running[last_visit(patient) + 1] - running[rows + 1]
-    total: FloatArray = (earlier if past_only else earlier + later) / FIXED_POINT
+    if known_from is None:
+        others = _running(fixed, patient)[last_visit(patient)] - fixed
+    else:
+        arrived, ever = np.zeros_like(fixed), known_from <= last_visit(patient)
+        np.add.at(arrived, known_from[ever], fixed[ever])
+        others = _running(arrived, patient)
+    total: FloatArray = others / FIXED_POINT
     return total
+
+
+def _running(table: IntArray, patient: IntArray) -> IntArray:
+    """Sums over each patient's visits up to and with each row."""
+    running = np.vstack([np.zeros((1, table.shape[1]), np.int64), np.cumsum(table, axis=0)])
+    return running[1:] - running[first_visit(patient)]
 
 
 def _kriged_columns(kriged: Kriged) -> Columns:

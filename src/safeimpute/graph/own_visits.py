@@ -6,14 +6,18 @@ from safeimpute.graph.history import NONE
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 
 
-def nearest_own_visits(patient: IntArray, observed: BoolArray, before: int, after: int) -> IntArray:
+def nearest_own_visits(
+    patient: IntArray, observed: BoolArray, before: int, after: int, known_from: IntArray | None = None
+) -> IntArray:
     """Rows of the last `before` and the next `after` observed visits, nearest first on each side.
 
-    NONE pads what does not exist; a visit is never among its own.
+    NONE pads what does not exist; a visit is never among its own. With `known_from`, an earlier visit counts only
+    from that row on (see `first_row_to_know`).
     """
     rows = np.flatnonzero(observed)
-    earlier = np.searchsorted(rows, np.arange(len(patient)))
-    later = earlier + observed
+    here = np.arange(len(patient))
+    earlier = np.searchsorted(rows if known_from is None else known_from[rows] - 1, here)
+    later = np.searchsorted(rows, here) + observed
     positions = [earlier - 1 - step for step in range(before)] + [later + step for step in range(after)]
     found = [_row_of_same_patient(rows, position, patient) for position in positions]
     return np.stack(found, axis=1) if found else np.empty((len(patient), 0), np.int64)

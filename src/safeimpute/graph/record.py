@@ -1,15 +1,20 @@
 """A table of visits in units learnt at training, with what stands before and after each lab value."""
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from safeimpute.graph.clocks import first_row_to_know, known_at_visit
 from safeimpute.graph.history import first_visit
 from safeimpute.graph.own_visits import nearest_own_visits, take
 from safeimpute.graph.scaling import LogLabs, Scaler, fit_scaler
-from safeimpute.graph.trends import lab_trends
-from safeimpute.records.arrays import FloatArray, VisitArrays
+from safeimpute.graph.trends import lab_trends, rate
+from safeimpute.records.arrays import FloatArray, IntArray, VisitArrays
 from safeimpute.splits import Task
+
+Entry = TypeVar("Entry", bound=np.generic)
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,7 @@ class Record:
     visits: VisitArrays
     units: Units
     target: FloatArray  # visible targets; NaN elsewhere
+    target_known_from: IntArray | None  # where only the past counts: the first row that may know each target
     attributes: FloatArray  # 0 where missing
     follow_up: FloatArray  # days since the first visit
     now: FloatArray
@@ -67,18 +73,23 @@ def fit_units(task: Task, log_labs: LogLabs = "auto") -> Units:
 def read_record(visits: VisitArrays, units: Units, *, past_only: bool) -> Record:
     """Standardise a table and look along each patient's visits; with `past_only`, backwards only."""
     values = units.labs.standardise(visits.labs)
-    now = _others(visits, values)
-    previous, previous_gap, following, following_gap = _around(visits, now)
+    drawn = _others(visits, values)
+    known_from = first_row_to_know(visits) if past_only else None
+    now = np.where(_others(visits, known_at_visit(visits)), drawn, np.nan) if past_only else drawn
+    previous, previous_gap, following, following_gap = _around(
+        visits, drawn, None if known_from is None else _others(visits, known_from)
+    )
     if past_only:
         following, following_gap = np.full_like(now, np.nan), np.full_like(now, np.nan)
     return Record(
         visits=visits,
         units=units,
         target=values[:, visits.target],
+        target_known_from=None if known_from is None else known_from[:, visits.target],
         attributes=np.nan_to_num(units.attributes.standardise(visits.attributes)),
         follow_up=_follow_up(visits),
         now=now,
-        trends=units.trends.standardise(lab_trends(visits.patient, visits.time, now)),
+        trends=units.trends.standardise(rate(now, previous, previous_gap)),
         previous=previous,
         previous_gap=previous_gap,
         following=following,
@@ -96,20 +107,21 @@ def between(
     return np.where(np.isnan(previous), following, np.where(np.isnan(following), previous, inside))
 
 
-def _around(visits: VisitArrays, now: FloatArray) -> tuple[FloatArray, ...]:
+def _around(visits: VisitArrays, drawn: FloatArray, known_from: IntArray | None) -> tuple[FloatArray, ...]:
     columns = []
-    for lab in now.T:
-        rows = nearest_own_visits(visits.patient, ~np.isnan(lab), before=1, after=1)
+    for place, lab in enumerate(drawn.T):
+        known = None if known_from is None else known_from[:, place]
+        rows = nearest_own_visits(visits.patient, ~np.isnan(lab), before=1, after=1, known_from=known)
         gaps = np.abs(take(visits.time, rows) - visits.time[:, None])
         columns.append((take(lab, rows), gaps))
-    values = np.stack([value for value, _ in columns], axis=2) if columns else np.empty((len(now), 2, 0))
-    gaps = np.stack([gap for _, gap in columns], axis=2) if columns else np.empty((len(now), 2, 0))
+    values = np.stack([value for value, _ in columns], axis=2) if columns else np.empty((len(drawn), 2, 0))
+    gaps = np.stack([gap for _, gap in columns], axis=2) if columns else np.empty((len(drawn), 2, 0))
     return values[:, 0], gaps[:, 0], values[:, 1], gaps[:, 1]
 
 
-def _others(visits: VisitArrays, values: FloatArray) -> FloatArray:
-    others: FloatArray = values[:, visits.other_labs]
-    return others
+def _others(visits: VisitArrays, table: NDArray[Entry]) -> NDArray[Entry]:
+    """The columns of labs other than the target."""
+    return table[:, visits.other_labs]
 
 
 def _follow_up(visits: VisitArrays) -> FloatArray:

@@ -16,5 +16,11 @@ def lab_trends(patient: IntArray, time: FloatArray, labs: FloatArray) -> FloatAr
         previous = previous_observed(patient, observed)
         rows = np.flatnonzero(observed & (previous != NONE))
         before = previous[rows]
-        trends[rows, lab] = (labs[rows, lab] - labs[before, lab]) / (time[rows] - time[before] + EPSILON_DAYS)
+        trends[rows, lab] = rate(labs[rows, lab], labs[before, lab], time[rows] - time[before])
     return trends
+
+
+def rate(now: FloatArray, previous: FloatArray, gap_days: FloatArray) -> FloatArray:
+    """Change per day between two values of a lab."""
+    change: FloatArray = (now - previous) / (gap_days + EPSILON_DAYS)
+    return change

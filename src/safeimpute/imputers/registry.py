@@ -16,25 +16,44 @@ class Method:
     factory: str
     summary: str
     needs: tuple[str, ...] = ()  # modules that must be importable
+    iterates: bool = False  # trains for a set number of rounds, which `effort` scales
 
     def missing(self) -> list[str]:
         return [name for name in self.needs if importlib.util.find_spec(name) is None]
 
-    def make(self) -> Imputer:
-        imputer: Imputer = getattr(importlib.import_module(self.module), self.factory)()
+    def make(self, effort: float = 1.0) -> Imputer:
+        """The method with its published settings; `effort` below one trains for fewer rounds."""
+        settings = {"effort": effort} if self.iterates else {}
+        imputer: Imputer = getattr(importlib.import_module(self.module), self.factory)(**settings)
         return imputer
 
 
-_SIMPLE = "safeimpute.imputers.baselines.simple"
+def _baseline(module: str, factory: str, summary: str, *needs: str, iterates: bool = True) -> Method:
+    return Method(f"safeimpute.imputers.baselines.{module}", factory, summary, needs, iterates)
+
+
 METHODS: dict[str, Method] = {
-    "mean": Method(_SIMPLE, "Mean", "mean of the training values"),
-    "locf": Method(_SIMPLE, "LastValue", "the patient's last value carried forward"),
-    "patient_mean": Method(_SIMPLE, "PatientMean", "mean of the patient's other values"),
-    "lightgbm": Method(
-        "safeimpute.imputers.baselines.boosted_lags",
-        "BoostedLags",
-        "gradient-boosted trees on lag features",
-        ("lightgbm",),
+    "mean": _baseline("simple", "Mean", "mean of the training values", iterates=False),
+    "locf": _baseline("simple", "LastValue", "the patient's last value carried forward", iterates=False),
+    "patient_mean": _baseline("simple", "PatientMean", "mean of the patient's other values", iterates=False),
+    "knn": _baseline("knn", "NearestNeighbours", "ten nearest visits", "sklearn", iterates=False),
+    "mice": _baseline("chained", "Mice", "chained Bayesian regressions", "sklearn", iterates=False),
+    "missforest": _baseline("chained", "MissForest", "chained random forests", "sklearn", iterates=False),
+    "hyperimpute": _baseline("hyperimpute", "HyperImpute", "columnwise choice of learner, iterated"),
+    "gain": _baseline("hyperimpute", "Gain", "adversarial imputation network"),
+    "grape": _baseline("grape", "Grape", "graph of visits and labs, edge values predicted", "torch"),
+    "tdm": _baseline("tdm", "Tdm", "transformed distribution matching", "torch", "ot"),
+    "miwae": _baseline("miwae", "Miwae", "importance-weighted autoencoder", "torch"),
+    "remasker": _baseline("remasker", "ReMasker", "masked autoencoder, masked again", "torch"),
+    "diffputer": _baseline("diffputer", "DiffPuter", "diffusion model inside EM", "torch"),
+    "lstm": _baseline("lstm", "Lstm", "recurrent network over the patient's visits", "torch"),
+    "transformer": _baseline("transformer", "Transformer", "self-attention over the visits", "torch"),
+    "saits": _baseline("saits", "Saits", "two masked self-attention blocks over the visits", "torch"),
+    "brits": _baseline("brits", "Brits", "recurrent imputation in both directions", "torch"),
+    "grud": _baseline("grud", "GruD", "recurrent network with decay over gaps", "torch"),
+    "csdi": _baseline("csdi", "Csdi", "conditional diffusion over visits and labs", "torch"),
+    "lightgbm": _baseline(
+        "boosted_lags", "BoostedLags", "gradient-boosted trees on lag features", "lightgbm", iterates=False
     ),
     "paper": Method(
         "safeimpute.imputers.gcn", "GcnImputer", "two-relation graph network of the paper", ("torch",)
@@ -48,7 +67,11 @@ METHODS: dict[str, Method] = {
 }
 
 
-def make_imputer(name: str) -> Imputer:
+def method_named(name: str) -> Method:
     if name not in METHODS:
         raise OptionError(f"method {name!r} is not known. Methods: {', '.join(METHODS)}.")
-    return METHODS[name].make()
+    return METHODS[name]
+
+
+def make_imputer(name: str, effort: float = 1.0) -> Imputer:
+    return method_named(name).make(effort)

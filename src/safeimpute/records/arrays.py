@@ -27,6 +27,7 @@ class VisitArrays:
     attribute_names: tuple[str, ...]
     patient_key: NDArray[np.uint64]  # hash of the subject: tells patients apart across tables
     visit_key: NDArray[np.uint64]  # hash of subject and time: seeds every per-visit random number
+    known: FloatArray | None = None  # visits x labs: when each value became known, where the table says so
 
     def __len__(self) -> int:
         return len(self.patient)
@@ -51,6 +52,7 @@ class VisitArrays:
             attributes=self.attributes[rows],
             patient_key=self.patient_key[rows],
             visit_key=self.visit_key[rows],
+            known=None if self.known is None else self.known[rows],
         )
 
     def with_target(self, values: FloatArray) -> "VisitArrays":

@@ -83,6 +83,17 @@ def days(column: pl.Series) -> FloatArray:
     )
 
 
+def days_or_empty(column: pl.Series) -> FloatArray:
+    """Times that may be empty, as days; NaN where empty."""
+    found = np.full(len(column), np.nan)
+    if column.dtype == pl.String:
+        column = column.str.strip_chars().replace("", None)
+    filled = column.is_not_null() & (column.is_not_nan() if column.dtype.is_float() else True)
+    if filled.any():
+        found[filled.to_numpy()] = days(column.filter(filled))
+    return found
+
+
 TIME_FORMATS = (
     "%Y-%m-%d",
     "%Y-%m-%d %H:%M",

@@ -14,6 +14,10 @@ from safeimpute.records.arrays import FloatArray, IntArray, VisitArrays, mix
 from safeimpute.records.tables import to_polars
 
 MOST_LEVELS = 20  # a text column with more distinct entries is no category
+KNOWN, DRAWN = (
+    "__known",
+    "__drawn",
+)  # LAB__known: when the value of LAB became known; LAB__drawn: when it was drawn
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ def _read_columns(
     """Split the input columns into numbers and categories; say why the rest is ignored."""
     numeric: dict[str, FloatArray] = {}
     categories: dict[str, pl.Series] = {}
-    ignored = dict.fromkeys(choice.exclude, "excluded by name")
+    ignored = dict.fromkeys(choice.exclude, "excluded by name") | _clock_columns(frame)
     named_labs = {choice.target, *choice.labs}
     for name in sorted(frame.columns):
         column = frame[name]
@@ -130,6 +134,20 @@ def _read_columns(
             ignored[name] = f"neither number nor category ({column.dtype})"
     _drop_unmeasured(numeric, named_labs, ignored)
     return numeric, categories, ignored
+
+
+def _clock_columns(frame: pl.DataFrame) -> dict[str, str]:
+    """Columns that only say when the value of another column was drawn or known."""
+    reasons = {
+        KNOWN: "when a value became known; used where only the past counts",
+        DRAWN: "when a value was drawn",
+    }
+    return {
+        f"{name}{ending}": reason
+        for name in frame.columns
+        for ending, reason in reasons.items()
+        if f"{name}{ending}" in frame.columns
+    }
 
 
 def _mostly_numbers(text: pl.Series) -> bool:
@@ -190,6 +208,7 @@ def _assemble(
         attribute_names=tuple(encoded),
         patient_key=patient_key,
         visit_key=mix(patient_key ^ mix(time.view(np.uint64))),
+        known=_known(frame, labs, keys, visits),
     )
     _require_varying_target(arrays)
     return Visits(
@@ -216,6 +235,17 @@ def _merge(columns: list[FloatArray], visit: IntArray, visits: int) -> FloatArra
         total = np.bincount(visit[rows], weights=values[rows], minlength=visits)
         np.divide(total, count, out=merged[:, position], where=count > 0)
     return merged
+
+
+def _known(frame: pl.DataFrame, labs: tuple[str, ...], keys: _RowKeys, visits: int) -> FloatArray | None:
+    """When each lab's value became known: the last of a visit's rows; NaN where the table does not say."""
+    if not any(name + KNOWN in frame.columns for name in labs):
+        return None
+    known = np.full((visits, len(labs)), np.nan)
+    for position, name in enumerate(labs):
+        if name + KNOWN in frame.columns:
+            np.fmax.at(known[:, position], keys.visit, checks.days_or_empty(frame[name + KNOWN]))
+    return known
 
 
 def _one_hot(categories: dict[str, pl.Series]) -> dict[str, FloatArray]:
@@ -254,6 +284,7 @@ def _require_varying_target(arrays: VisitArrays) -> None:
 def _fingerprint(arrays: VisitArrays) -> str:
     """SHA-256 of the canonical content: the same table in another row or column order has the same one."""
     digest = hashlib.sha256(repr((arrays.lab_names, arrays.target, arrays.attribute_names)).encode())
-    for part in (arrays.patient_key, arrays.time, arrays.labs, arrays.attributes):
+    clocks = () if arrays.known is None else (arrays.known,)
+    for part in (arrays.patient_key, arrays.time, arrays.labs, arrays.attributes, *clocks):
         digest.update(np.ascontiguousarray(part + 0.0 if part.dtype.kind == "f" else part).tobytes())
     return digest.hexdigest()
