@@ -2,10 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BASELINES := .venv-baselines
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-full lint types bench study results pictures clean
+.PHONY: demo test test-full lint types bench study results benchmark pictures baselines clean
 
 demo: $(VENV)/.demo
 	$(BIN)/safeimpute demo
@@ -13,7 +14,7 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test lint types
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not full"
 
-test-full: $(VENV)/.test
+test-full: $(VENV)/.full $(BASELINES)/.done
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m full
 
 lint: $(VENV)/.test
@@ -27,6 +28,9 @@ bench: $(VENV)/.test
 	$(BIN)/python bench/value_edges.py
 	$(BIN)/python bench/training.py
 	$(BIN)/python bench/cohort_scale.py
+	$(BIN)/python bench/scoring.py
+	$(BIN)/python bench/million.py --visits 125000
+	$(BIN)/python bench/million.py --visits 1000000
 
 study: $(VENV)/.test
 	$(BIN)/python bench/guarantee_study.py --out docs
@@ -37,9 +41,17 @@ results: $(VENV)/.test
 	$(BIN)/python bench/results.py run
 	$(BIN)/python bench/results.py write
 
-pictures: demo
-	mkdir -p docs/images
-	cp out/demo/figures/released_by_value.png out/demo/figures/risk_alignment.png docs/images/
+# Every method at its published settings; goes on where it stopped. Hours on a CPU.
+benchmark: $(VENV)/.test $(BASELINES)/.done
+	$(BIN)/python bench/benchmark_data.py out/benchmark
+	sh -e out/benchmark/run.sh
+	$(BIN)/python bench/benchmark_page.py out/benchmark
+
+# HyperImpute and GAIN need older libraries: an environment of their own, pinned to the last package.
+baselines: $(BASELINES)/.done
+
+pictures: $(VENV)/.test demo
+	$(BIN)/python bench/pictures.py out/demo docs/images
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -51,6 +63,15 @@ $(VENV)/.test: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet -e '.[test]'
 	touch $@ $(VENV)/.demo
 
+$(VENV)/.full: $(VENV)/.test
+	$(BIN)/pip install --quiet -e '.[full]'
+	touch $@
+
+$(BASELINES)/.done: baselines-requirements.txt constraints.txt
+	test -x $(BASELINES)/bin/python || $(PYTHON) -m venv $(BASELINES)
+	$(BASELINES)/bin/pip install --quiet --no-deps -r baselines-requirements.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BASELINES) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -59,7 +59,7 @@ def test_run_leaves_the_whole_folder(files: Path) -> None:
     )
     assert {path.name for path in out.iterdir()} == {
         *("imputations.parquet", "imputations.csv", "summary.json", "run.json", "report.html"),
-        *("figures", "model"),
+        *("figures", "model", "review"),
     }
     summary = json.loads((out / "summary.json").read_text())
     manifest = json.loads((out / "run.json").read_text())
@@ -110,7 +110,7 @@ def test_evaluate_writes_the_contracted_json(files: Path) -> None:
     assert [row["fdr"] for row in result["release"]] == [0.2, 0.35]
     for row in result["release"]:
         assert {"fdp", "power", "acceptance", "mae", "rmse", "splits_released"} <= row.keys()
-    assert result["tolerance"] == "1.0"
+    assert result["tolerance"] == 1.0
     assert result["imputation"]["mae"]["se"] > 0
     assert (files / "evaluation" / "figures" / "fdr_power.svg").exists()
 

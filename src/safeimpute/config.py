@@ -44,8 +44,9 @@ class Config(BaseModel):
     @field_validator("tolerance")
     @classmethod
     def _tolerance_is_readable(cls, given: float | str) -> float | str:
-        parse_tolerance(given)
-        return given
+        """A plain number stays one, however it was typed; the other forms are kept as given."""
+        tolerance = parse_tolerance(given)
+        return given if tolerance.share else tolerance.absolute
 
     @field_validator("claim")
     @classmethod

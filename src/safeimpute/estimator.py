@@ -15,8 +15,11 @@ from safeimpute.presets import BestSettings, PaperSettings, VisitScores
 from safeimpute.progress import Progress, silent
 from safeimpute.records.arrays import FloatArray, IntArray
 from safeimpute.records.checks import numbers
+from safeimpute.records.new_visits import reading_of
 from safeimpute.records.tables import like, to_polars
 from safeimpute.records.visits import Visits, prepare_visits
+from safeimpute.scorer import Rule, Scorer
+from safeimpute.scoring import ScoringModel, freeze
 from safeimpute.selection.intervals import conformal_radii
 from safeimpute.selection.release import Decision
 from safeimpute.splits import Role, Roles
@@ -35,6 +38,7 @@ class SafeImputer:
     scored_: Scored
     decision_: Decision
     saved_: SavedModel  # of a loaded imputer, until it meets its table
+    scorer_: Scorer  # once new visits were scored
     levels_used_: tuple[float | str, float] | None
 
     def __init__(
@@ -101,6 +105,8 @@ class SafeImputer:
             prepared.arrays, split, config.promise, config.plan(), config.plausible_range, progress
         )
         self.config_, self.visits_, self.scored_, self.levels_used_ = config, prepared, scored, None
+        for stale in ("saved_", "scorer_"):
+            vars(self).pop(stale, None)
         return self
 
     def impute(self, visits: Any) -> Any:
@@ -174,15 +180,49 @@ class SafeImputer:
         )
         return like(table, visits)
 
-    def save(self, folder: str | Path) -> None:
-        """Write the fitted model (safetensors and JSON) to a new folder."""
-        self._require_fitted()
+    def score(self, visits: Any, rule: Rule = "cutoff", without: tuple[str, ...] = ()) -> Any:
+        """Impute and release visits that came in since, against this fit; one row per visit whose target is missing.
+
+        `rule` decides visit by visit at the stored cut-off (`cutoff`) or over the whole table at once (`bh`, at least
+        100 candidates). Labs or attributes the table lacks are named in `without`; nothing is promised then.
+        """
+        return self.scorer().score(visits, rule, without)
+
+    def scorer(self) -> Scorer:
+        """The fit as a scorer to keep; where it promises something, the levels are fixed from here on."""
+        config = self.current_config()
+        if hasattr(self, "scorer_") and self.scorer_.config == config:
+            return self.scorer_
+        if hasattr(self, "saved_"):
+            if config != self.saved_.config:
+                raise NotFittedError(
+                    "a loaded model scores at the levels it was saved with: fit again for others."
+                )
+            self.scorer_ = Scorer(self.saved_.scoring(), self.saved_.reading, config)
+        else:
+            self.scorer_ = Scorer(self._freeze(config), reading_of(self.visits_, config.columns), config)
+        return self.scorer_
+
+    def _freeze(self, config: Config, doubt: str = "") -> ScoringModel:
+        levels = config.allowed_error, config.fdr, config.interval
+        truth = self.visits_.arrays.target_values
+        model = freeze(self.scored_, *levels, truth, config.plausible_range, doubt)
+        if model.calibration is not None:
+            self.levels_used_ = (config.tolerance, config.fdr)
+        return model
+
+    def save(self, folder: str | Path, *, chosen_after_looking: bool = False) -> None:
+        """Write the fitted model (safetensors, JSON, parquet) to a new folder.
+
+        A model whose level was chosen after looking at its calibration visits promises nothing to new ones.
+        """
+        config = self.current_config()
         if hasattr(self, "saved_"):
             raise NotFittedError("this model was loaded from a folder: copy that folder, or fit again.")
-        config = self.current_config()
-        save_model(
-            Path(folder), config, self.visits_.fingerprint, self.scored_, looked=self.levels_used_ is not None
-        )
+        doubt = "the level was chosen after looking at the calibration visits" if chosen_after_looking else ""
+        scoring = self._freeze(config, doubt) if config.preset == "best" else None
+        looked = self.levels_used_ is not None
+        save_model(Path(folder), config, self.visits_, self.scored_, scoring, looked=looked)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:

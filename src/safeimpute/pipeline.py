@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from safeimpute.errors import GuaranteeRefused, VisitsError
-from safeimpute.presets import Lesson, Plan, VisitScores, score_visits
+from safeimpute.presets import Lesson, Plan, VisitScores, hidden_by_lot, score_visits
 from safeimpute.progress import Progress, silent
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays, uniform_per_visit
-from safeimpute.risk.measuring import measuring_odds
+from safeimpute.risk.measuring import MeasuringModel, learn_measuring
 from safeimpute.selection.claims import Claim
 from safeimpute.selection.cutoff import Cutoff, stored_cutoff
 from safeimpute.selection.p_values import Scores
@@ -66,6 +66,7 @@ class Scored:
     outside: dict[str, BoolArray]
     claim: Claim
     plan: Plan
+    measuring: MeasuringModel | None = None  # where the claim weighs visits
 
     def candidates(self) -> IntArray:
         """The visits nobody measured; under a claim for new patients, all of them are listed, not all in scope."""
@@ -83,7 +84,14 @@ def split_for(claim: Claim, arrays: VisitArrays, seed: int, test_fraction: float
     rng = np.random.default_rng([seed, SPLIT_STREAM])
     if not claim.new_patients:
         return Split(split_visits(measured, rng, test_fraction=test_fraction))
-    return Split(*split_patients(arrays.patient, measured, rng, test_fraction=test_fraction or NEW_PATIENTS))
+    roles, group = split_patients(arrays.patient, measured, rng, test_fraction=test_fraction or NEW_PATIENTS)
+    return Split(_hidden_anew(roles, group, hidden_by_lot(arrays, seed)), group)
+
+
+def _hidden_anew(roles: Roles, group: Roles, hidden: BoolArray) -> Roles:
+    """The same patients with the lot that a patient scored later will draw deciding what is hidden."""
+    dealt = (group != Role.TRAINING) & (roles != Role.UNMEASURED)
+    return np.where(dealt, np.where(hidden, group, Role.CONTEXT), roles).astype(np.int8)
 
 
 def score_split(
@@ -105,10 +113,13 @@ def score_split(
     outside = {NO_EVIDENCE: scores.no_evidence}
     if plausible is not None:
         outside[OUT_OF_RANGE] = (scores.value < plausible[0]) | (scores.value > plausible[1])
-    weight = np.full(len(arrays), 1.0 if lesson is None else _overall_odds(split, lesson.learn))
+    weight, measuring = (
+        np.full(len(arrays), 1.0 if lesson is None else _overall_odds(split, lesson.learn)),
+        None,
+    )
     if claim.unmeasured:
-        weight, outside[OUT_OF_SCOPE] = _weigh(arrays, split, scores, lesson, plan.seed)
-    return Scored(arrays, split, scores, weight, outside, claim, plan)
+        weight, outside[OUT_OF_SCOPE], measuring = _weigh(arrays, split, scores, lesson, plan.seed)
+    return Scored(arrays, split, scores, weight, outside, claim, plan, measuring)
 
 
 def _lesson(group: Roles) -> Lesson:
@@ -123,17 +134,20 @@ def _overall_odds(split: Split, learn: BoolArray) -> float:
 
 def _weigh(
     arrays: VisitArrays, split: Split, scores: VisitScores, lesson: Lesson | None, seed: int
-) -> tuple[FloatArray, BoolArray]:
-    """Odds of being a candidate against being scored, and where they are too large."""
+) -> tuple[FloatArray, BoolArray, MeasuringModel | None]:
+    """Odds of being a candidate against being scored, where they are too large, and the model that says so."""
     unmeasured = split.roles == Role.UNMEASURED
     if not unmeasured.any():
-        return np.ones(len(arrays)), np.zeros(len(arrays), dtype=bool)
-    learn = unmeasured | np.isin(split.roles, (Role.TRAINING, Role.VALIDATION))
-    if lesson is not None:
-        learn = lesson.learn
+        return np.ones(len(arrays)), np.zeros(len(arrays), dtype=bool), None
     rng = np.random.default_rng([seed, WEIGHT_STREAM])
-    found = measuring_odds(scores.features, unmeasured, learn, arrays.patient, rng)
-    return found.odds / (1.0 if lesson is None else HIDDEN_SHARE), found.too_large
+    if lesson is None:
+        learn = unmeasured | np.isin(split.roles, (Role.TRAINING, Role.VALIDATION))
+        model, found = learn_measuring(scores.features, unmeasured, learn, arrays.patient, rng)
+        return found.odds, found.too_large, model
+    model, found = learn_measuring(scores.features, unmeasured, lesson.learn, arrays.patient, rng)
+    apart = model.odds(scores.features[~lesson.learn])
+    found.odds[~lesson.learn], found.too_large[~lesson.learn] = apart.odds, apart.too_large
+    return found.odds / HIDDEN_SHARE, found.too_large, model
 
 
 def release(
@@ -146,7 +160,7 @@ def release(
 ) -> Decision:
     """Calibrate and release: the only place where calibration errors are used."""
     split = split or scored.split
-    batch = _batch(scored, tolerance, candidates, truth, split)
+    batch = batch_of(scored, tolerance, candidates, truth, split)
     return decide(
         batch, _rule(scored.claim, split, candidates), alpha, published_ties=scored.plan.preset == "paper"
     )
@@ -171,7 +185,7 @@ def released_under_doubt(
     gammas: Sequence[float],
 ) -> IntArray:
     """How many values BH would still release if the odds of measuring were off by each factor: an analysis."""
-    batch = within_scope(_batch(scored, tolerance, candidates, truth, scored.split))
+    batch = within_scope(batch_of(scored, tolerance, candidates, truth, scored.split))
     return released_over_gamma(
         Scores(batch.risk[batch.candidates], batch.tie[batch.candidates]),
         Scores(batch.risk[batch.calibration], batch.tie[batch.calibration]),
@@ -190,16 +204,17 @@ def long_run_cutoff(scored: Scored, tolerance: Tolerance, alpha: float, truth: F
             "a stored cut-off speaks for new patients and needs calibration patients apart: claim 'patients' or "
             "'patients,unmeasured'."
         )
-    batch = within_scope(_batch(scored, tolerance, scored.candidates(), truth, scored.split))
+    batch = within_scope(batch_of(scored, tolerance, scored.candidates(), truth, scored.split))
     calibration = LabelledVisits(
         *of_patients(batch, batch.calibration, batch.calibration_patients), batch.bad
     )
     return stored_cutoff(calibration, risk_thresholds(batch.risk[batch.validation], CUTOFF_GRID), alpha)
 
 
-def _batch(
+def batch_of(
     scored: Scored, tolerance: Tolerance, candidates: IntArray, truth: FloatArray, split: Split
 ) -> Batch:
+    """Everything a release is decided from, calibrated as the split says."""
     value, patient, seed = scored.scores.value, scored.arrays.patient, scored.plan.seed
     calibration, own = split.rows(Role.CALIBRATION), split.rows(Role.TEST)
     _refuse_overlap(scored.split, np.concatenate([calibration, own]))

@@ -2,25 +2,30 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from safeimpute.graph.event_graph import GraphSettings, build_graph
-from safeimpute.graph.evidence import EvidenceSettings, fit_evidence, read_evidence
+from safeimpute.graph.evidence import Evidence, EvidenceSettings, fit_evidence, read_evidence
 from safeimpute.graph.perturbation import PerturbationSettings
-from safeimpute.imputers.blend import BlendImputer, BlendSettings
+from safeimpute.imputers.blend import BlendImputer, BlendSettings, FittedBlend
 from safeimpute.imputers.explain import Support, explain
 from safeimpute.imputers.gcn import GcnImputer, GcnSettings
+from safeimpute.imputers.protocol import Imputation
+from safeimpute.imputers.state import Arrays, Plain, State
+from safeimpute.memory import within_ceiling
 from safeimpute.progress import Progress, Stopwatch, silent
-from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
-from safeimpute.risk.learned import fit_risk, prepare_risk, risk_features
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays, uniform_per_visit
+from safeimpute.risk.learned import FittedRisk, SpreadModel, fit_risk, prepare_risk, risk_features
 from safeimpute.risk.proxy import BETA, proxy_risk
 from safeimpute.splits import HIDDEN_SHARE, Task
 from safeimpute.tolerance import Tolerance
 
 PresetName = Literal["best", "paper"]
 FIT_STREAM = 12  # random numbers of the fit share none with the split
+HIDING_STREAM = 2  # of hashed uniforms
 
 
 @dataclass(frozen=True)
@@ -61,19 +66,73 @@ class VisitScores:
     explored_risk: FloatArray  # the same, at visits a risk learnt from by models that never saw them
     spread: FloatArray  # relative width of an interval around the value
     no_evidence: BoolArray  # nothing supports the value: outside every promise
-    features: FloatArray  # visits x what the risk could see, for the measuring model
+    features: NDArray[Any]  # visits x what the risk could see, for the measuring model
     seconds: Mapping[str, float]
     signals: Mapping[str, FloatArray] = field(default_factory=dict)  # what the risk was made of
-    arrays: Mapping[str, Any] = field(default_factory=dict)  # fitted weights, for the model folder
-    plain: Mapping[str, Any] = field(default_factory=dict)  # the rest of the fitted state, JSON-able
     rerank: Callable[[Tolerance], FloatArray] | None = (
         None  # the risk at another tolerance, if it depends on it
     )
-
+    arrays: Mapping[str, Any] = field(default_factory=dict)  # a network's weights, to keep with the model
+    frozen_at: "Callable[[Tolerance], FittedBest] | None" = None  # what scores visits not in the table
     support: Callable[[IntArray], Support] | None = None  # the visits that carried the values at some rows
 
     def risk_at(self, tolerance: Tolerance) -> FloatArray:
         return self.risk if self.rerank is None else self.rerank(tolerance)
+
+
+class BestReading(NamedTuple):
+    """What the frozen functions of `best` say about some visits."""
+
+    evidence: Evidence
+    imputation: Imputation
+    risk: FloatArray
+    spread: FloatArray
+
+
+@dataclass(frozen=True)
+class FittedBest:
+    """The frozen functions of `best`: a visit's reading depends on its own patient's visits and on these alone."""
+
+    blend: FittedBlend
+    risk: FittedRisk
+    spread: SpreadModel
+
+    def read(self, visits: VisitArrays, device: str = "cpu") -> BestReading:
+        """Impute and judge every visit of a table whose target column holds visible targets only."""
+        evidence = self.blend.read(visits, device)
+        imputation = self.blend.impute_from(evidence)
+        risk, spread = self.risk.score(evidence, imputation), self.spread.spread(evidence, imputation)
+        return BestReading(evidence, imputation, risk, spread)
+
+    def state(self) -> State:
+        arrays: Arrays = {}
+        plain: Plain = {}
+        for name, part in (("blend", self.blend), ("risk", self.risk), ("spread", self.spread)):
+            tensors, plain[name] = part.state()
+            arrays |= {f"{name}.{key}": tensor for key, tensor in tensors.items()}
+        return arrays, plain
+
+    @classmethod
+    def from_state(cls, arrays: Arrays, plain: Plain) -> "FittedBest":
+        def part(name: str) -> tuple[Arrays, Plain]:
+            start = f"{name}."
+            named = {key.removeprefix(start): each for key, each in arrays.items() if key.startswith(start)}
+            return named, plain[name]
+
+        return cls(
+            FittedBlend.from_state(*part("blend")),
+            FittedRisk.from_state(*part("risk")),
+            SpreadModel.from_state(*part("spread")),
+        )
+
+
+def hidden_by_lot(visits: VisitArrays, seed: int) -> BoolArray:
+    """The share of visits whose target, if measured, is hidden outside training: one lot for everybody.
+
+    It hangs on seed, subject and time alone, so a patient scored later is treated as a calibration patient was,
+    whatever else is in the table.
+    """
+    return uniform_per_visit(visits.visit_key, seed, HIDING_STREAM) < HIDDEN_SHARE
 
 
 @dataclass(frozen=True)
@@ -134,31 +193,32 @@ def _score_with_best(task: Task, plan: Plan, lesson: Lesson | None, progress: Pr
     taught = task if lesson is None else task.of_patients(lesson.learn)
     progress("learning to impute", 0.0)
     with watch.stage("fit"):
-        fit = BlendImputer(plan.best.blend).fit_whole(taught, rng, plan.device)
+        settings = within_ceiling(plan.best.blend, task, by_patient=lesson is not None)
+        fit = BlendImputer(settings).fit_whole(taught, rng, plan.device)
     progress("learning the risk", 0.4)
     with watch.stage("risk"):
         ground = prepare_risk(taught, fit.evidence, fit.out_of_sample, rng)
         fitted_risk = fit_risk(ground, plan.tolerance, plan.seed)
     progress("imputing", 0.8)
-    with watch.stage("graph"):
-        evidence = fit.evidence
-        if lesson is not None:
-            evidence = fit.fitted.read(_thinned(task, lesson.unhidden, rng), plan.device)
+    fitted = FittedBest(fit.fitted, fitted_risk, ground.spread)
     with watch.stage("risk"):
-        imputation = fit.imputation if lesson is None else fit.fitted.impute_from(evidence)
-        risk = fitted_risk.score(evidence, imputation)
-        spread = ground.spread.spread(evidence, imputation)
+        if lesson is None:
+            evidence, imputation = fit.evidence, fit.imputation
+            risk = fitted_risk.score(evidence, imputation)
+            spread = ground.spread.spread(evidence, imputation)
+        else:
+            evidence, imputation, risk, spread = fitted.read(
+                _thinned(task, lesson.unhidden, plan.seed), plan.device
+            )
     explored = risk.copy()
     learnt_from = ground.rows if lesson is None else np.flatnonzero(lesson.learn)[ground.rows]
     explored[learnt_from] = fitted_risk.out_of_fold
 
-    def risk_at(tolerance: Tolerance) -> FloatArray:
+    def frozen_at(tolerance: Tolerance) -> FittedBest:
         if tolerance == plan.tolerance:
-            return risk
-        return fit_risk(ground, tolerance, plan.seed).score(evidence, imputation)
+            return fitted
+        return FittedBest(fit.fitted, fit_risk(ground, tolerance, plan.seed), ground.spread)
 
-    blend_arrays, blend_plain = fit.fitted.state()
-    risk_arrays, risk_plain = fitted_risk.state()
     return VisitScores(
         value=imputation.value,
         risk=risk,
@@ -168,15 +228,15 @@ def _score_with_best(task: Task, plan: Plan, lesson: Lesson | None, progress: Pr
         features=risk_features(evidence, fit.out_of_sample) if lesson is None else evidence.matrix,
         seconds=watch.seconds,
         signals=imputation.signals,
-        arrays={f"blend.{name}": array for name, array in blend_arrays.items()}
-        | {f"risk.{name}": array for name, array in risk_arrays.items()},
-        plain={"blend": blend_plain, "risk": risk_plain},
-        rerank=risk_at,
+        rerank=lambda tolerance: (
+            risk if tolerance == plan.tolerance else frozen_at(tolerance).risk.score(evidence, imputation)
+        ),
+        frozen_at=frozen_at,
         support=lambda rows: explain(fit.fitted, evidence, rows),
     )
 
 
-def _thinned(task: Task, unhidden: BoolArray, rng: np.random.Generator) -> VisitArrays:
+def _thinned(task: Task, unhidden: BoolArray, seed: int) -> VisitArrays:
     """Training patients with as many targets hidden as everybody else, so that their evidence compares."""
-    drawn = unhidden & (rng.random(len(unhidden)) < HIDDEN_SHARE)
+    drawn = unhidden & hidden_by_lot(task.visits, seed)
     return task.visits.with_target(np.where(drawn, np.nan, task.visits.target_values))

@@ -5,10 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeimpute.graph.evidence import EvidenceSettings, EvidenceSource, fit_evidence, read_evidence
+from safeimpute.graph.evidence import Evidence, EvidenceSettings, EvidenceSource, fit_evidence, read_evidence
 from safeimpute.graph.history import NONE
 from safeimpute.graph.kriging import Kriging, Variances, fit_kriging, krige
 from safeimpute.graph.own_visits import nearest_own_visits
+from safeimpute.graph.panel import profiles
+from safeimpute.graph.record import read_record
 from safeimpute.records.arrays import VisitArrays
 from safeimpute.splits import Task, hide, split_visits
 
@@ -108,6 +110,65 @@ def test_a_patient_reads_the_same_without_the_other_patients(task: Task, source:
     assert read_evidence(task.visits.take(some), source).matrix.tobytes() == whole[some].tobytes()
 
 
+@pytest.mark.parametrize("block_visits", [1, 7, 100])
+def test_reading_in_blocks_of_patients_changes_no_byte(
+    task: Task, source: EvidenceSource, block_visits: int
+) -> None:
+    whole, blocks = (
+        read_evidence(task.visits, source),
+        read_evidence(task.visits, source, "cpu", block_visits),
+    )
+    assert blocks.names == whole.names
+    for one, other in zip(per_visit(whole), per_visit(blocks), strict=True):
+        assert one.dtype == other.dtype
+        assert one.tobytes() == other.tobytes()
+
+
+def per_visit(evidence: Evidence) -> list[np.ndarray]:
+    parts = vars(evidence.kriged).values(), vars(evidence.analogues).values()
+    return [evidence.matrix, evidence.target, evidence.own, *parts[0], *parts[1]]
+
+
+def test_columns_of_the_labs_are_found_again(task: Task, source: EvidenceSource) -> None:
+    evidence = read_evidence(task.visits, source)
+    others = task.visits.labs[:, task.visits.other_labs]
+    assert np.array_equal(np.isnan(evidence.labs("now")), np.isnan(others))
+    assert not np.isnan(evidence.labs("filled")[~np.isnan(others)]).any()
+    assert evidence.attributes.shape == task.visits.attributes.shape
+    for place, lab in enumerate(task.visits.other_labs):
+        name = f"{task.visits.lab_names[lab]} trend"
+        assert evidence.labs("trend")[:, place].tobytes() == evidence[name].tobytes()
+
+
+def test_a_large_table_is_learnt_from_some_patients(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("safeimpute.graph.evidence.VISITS_TO_LEARN", 300)
+    settings = EvidenceSettings(panel_visits=40, log_labs=())
+    small = fit_evidence(task, settings, np.random.default_rng(0))
+    again = fit_evidence(task, settings, np.random.default_rng(0))
+    whole = fit_evidence(task, EvidenceSettings(panel_visits=10_000, log_labs=()), np.random.default_rng(0))
+    assert small.kriging.coefficients.tobytes() == again.kriging.coefficients.tobytes()
+    assert small.units.labs.centre != pytest.approx(whole.units.labs.centre, rel=1e-12)
+    assert small.units.labs.centre == pytest.approx(whole.units.labs.centre, rel=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice")
+def test_analogues_are_the_nearest_of_the_panel_found_by_hand(task: Task, source: EvidenceSource) -> None:
+    evidence, panel = read_evidence(task.visits, source), source.panel
+    profile = profiles(read_record(task.visits, source.units, past_only=source.settings.past_only))
+    for row in range(0, len(task.visits), 29):
+        by_value, by_trend = (
+            np.sqrt(np.nanmean((ours[row] - theirs) ** 2, axis=1))
+            for ours, theirs in ((profile.values, panel.values), (profile.trends, panel.trends))
+        )
+        strength = np.maximum(by_value, by_trend) / panel.radius
+        strength[panel.patient == profile.patient[row]] = np.inf
+        strength[np.isnan(strength) | (strength > 1)] = np.inf
+        nearest = np.argsort(strength, kind="stable")[: source.settings.analogues]
+        expected = nearest[np.isfinite(strength[nearest])]
+        found = evidence.analogues.panel[row]
+        assert np.array_equal(found[found != NONE], expected)
+
+
 def test_later_visits_matter_unless_only_the_past_counts(task: Task, source: EvidenceSource) -> None:
     whole = read_evidence(task.visits, source)
     early = task.visits.time <= np.median(task.visits.time)
@@ -119,7 +180,7 @@ def test_later_visits_matter_unless_only_the_past_counts(task: Task, source: Evi
 
 def test_own_summary_leaves_the_visit_out(task: Task, source: EvidenceSource) -> None:
     evidence = read_evidence(task.visits, source)
-    target, patient = evidence.record.target, task.visits.patient
+    target, patient = evidence.target, task.visits.patient
     rows = np.arange(len(patient))
     for row in rows[::17]:
         others = (patient == patient[row]) & (rows != row) & ~np.isnan(target)

@@ -234,3 +234,14 @@ def test_ticks_are_round_and_inside() -> None:
     assert nice_ticks(0.0, 0.5) == (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
     assert from_zero(407, "", number, whole=True).high >= 407
     assert from_zero(1, "", number, whole=True).ticks == (0.0, 1.0)
+
+
+def test_a_level_chosen_after_looking_is_told_as_such(
+    summary: dict[str, Any], manifest: dict[str, Any]
+) -> None:
+    text = " ".join(Tags(render_report(summary, manifest | {"levels_chosen_after_looking": True})).text)
+    assert "No guarantee" in text
+    assert "Promised" not in text
+    assert "chosen after looking: nothing is guaranteed" in text
+    assert "on average at most 20" not in text
+    assert "Promised" in " ".join(Tags(render_report(summary, manifest)).text)

@@ -5,7 +5,19 @@ import sys
 
 import typer
 
-from safeimpute.cli import ablate, audit, cohort, evaluate, info, render, run, simulate
+from safeimpute.cli import (
+    ablate,
+    audit,
+    benchmark,
+    cohort,
+    evaluate,
+    info,
+    render,
+    run,
+    score,
+    serve,
+    simulate,
+)
 from safeimpute.errors import SafeImputeError
 
 app = typer.Typer(
@@ -20,10 +32,14 @@ app.command()(run.demo)
 app.command()(run.run)
 app.command()(cohort.cohort)
 app.command()(evaluate.evaluate)
+app.command()(benchmark.benchmark)
 app.command()(ablate.ablate)
 app.command()(audit.audit)
 app.command()(render.figures)
 app.command()(render.report)
+app.command()(score.score)
+app.command()(serve.serve)
+app.command()(run.rerun)
 app.command()(simulate.simulate)
 app.command()(info.methods)
 app.command()(info.doctor)

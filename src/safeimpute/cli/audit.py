@@ -32,6 +32,7 @@ def audit(
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
     threads: opt.Threads = None,
+    memory: opt.Memory = None,
     config: opt.ConfigFile = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
@@ -61,7 +62,7 @@ def audit(
         found = run_audit(results, settings.allowed_error, levels, group_masks(table), repartitions)
     report = {
         "target": target,
-        "tolerance": tolerance,
+        "tolerance": settings.tolerance,
         "splits": splits,
         "split": split,
         "preset": preset,

@@ -38,6 +38,7 @@ def evaluate(
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
     threads: opt.Threads = None,
+    memory: opt.Memory = None,
     config: opt.ConfigFile = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
@@ -68,7 +69,7 @@ def evaluate(
     summary = {
         "preset": preset,
         "target": target,
-        "tolerance": tolerance,
+        "tolerance": settings.tolerance,
         "splits": splits,
         "split": split,
         "claim": settings.claim,

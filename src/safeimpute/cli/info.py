@@ -1,5 +1,8 @@
 """`safeimpute methods` and `safeimpute doctor`: what there is and whether it can run here."""
 
+from pathlib import Path
+from typing import Annotated, Any
+
 import typer
 
 
@@ -13,8 +16,61 @@ def methods() -> None:
         typer.echo(f"{name:<14}{state:<20}{method.summary}")
 
 
-def doctor() -> None:
-    """Say what is installed, which devices there are, and which optional parts are missing."""
+def doctor(
+    model: Annotated[
+        Path | None, typer.Argument(help="A model folder to verify and describe.", show_default=False)
+    ] = None,
+) -> None:
+    """Say what is installed, which devices there are and which optional parts are missing; or describe a model."""
+    if model is None:
+        _describe_installation()
+    else:
+        from safeimpute.model_folder import verified_manifest
+
+        for label, words in _model_in_words(verified_manifest(model)).items():
+            typer.echo(f"{label:<12}{words}")
+
+
+def _model_in_words(manifest: dict[str, Any]) -> dict[str, str]:
+    """What a verified model is, what it was fitted on and what it promises to new patients."""
+    config, fitted_on, scoring = manifest["config"], manifest["fitted_on"], manifest["scoring"]
+    versions = ", ".join(f"{name} {version}" for name, version in manifest["packages"].items())
+    return {
+        "target": config["target"] + (f" ({manifest['unit']})" if manifest["unit"] else ""),
+        "claim": f"{config['claim']}, tolerance {config['tolerance']}, FDR {config['fdr']:g}",
+        "preset": config["preset"] + (", past only" if config["past_only"] else ""),
+        "fitted": f"{manifest['written']} on {fitted_on['visits']:,} visits of {fitted_on['patients']:,} patients",
+        "labs": ", ".join(manifest["reading"]["labs"]),
+        "attributes": ", ".join([*manifest["reading"]["attributes"], *manifest["reading"]["categories"]])
+        or "none",
+        **_scoring_in_words(scoring),
+        "written by": f"safeimpute {manifest['safeimpute']} (model format {manifest['format']}); {versions}",
+        "checksums": f"ok ({len(manifest['files']) + 1} files)",
+    }
+
+
+def _scoring_in_words(scoring: dict[str, Any] | None) -> dict[str, str]:
+    if scoring is None:
+        return {"new visits": "cannot be scored: fit the preset 'best'"}
+    panel = f"{scoring['panel_visits']:,} training visits to find analogues among"
+    if scoring["calibration"] is None:
+        return {"panel": panel, "new visits": f"no guarantee: {scoring['no_promise']}"}
+    cutoff = scoring["cutoff"]
+    if cutoff is None:
+        words = f"none: {scoring['no_promise']}"
+    elif cutoff["risk"] is None:
+        words = "none could be shown to keep the level; --rule bh may still release"
+    else:
+        words = f"risk {cutoff['risk']:.4g}, {100 * cutoff['confidence']:g} % confidence"
+    patients, visits = scoring["calibration"]["n_patients"], scoring["calibration_visits"]
+    return {
+        "panel": panel,
+        "calibration": f"{visits:,} visits of {patients:,} patients",
+        "cut-off": words,
+    }
+
+
+def _describe_installation() -> None:
     import os
     import platform
     from importlib import metadata, util
@@ -31,6 +87,6 @@ def doctor() -> None:
     typer.echo(f"cpu threads {torch.get_num_threads()} of {os.cpu_count()}")
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none found; the CPU is used"
     typer.echo(f"gpu         {gpu}")
-    for extra, module in (("ehr", "ibis"), ("postgres", "psycopg")):
+    for extra, module in (("ehr", "ibis"), ("postgres", "psycopg"), ("spark", "pyspark")):
         state = "installed" if util.find_spec(module) else f"missing: pip install 'safeimpute[{extra}]'"
         typer.echo(f"[{extra}]".ljust(12) + state)

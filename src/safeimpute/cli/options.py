@@ -55,6 +55,15 @@ def set_threads(threads: int | None) -> int | None:
     return threads
 
 
+def set_memory(gib: float | None) -> float | None:
+    """For this process and those it starts."""
+    if gib is not None:
+        from safeimpute.memory import set_ceiling
+
+        set_ceiling(gib)
+    return gib
+
+
 Visits = Annotated[Path, typer.Argument(help="Visits table: .csv, .csv.gz or .parquet.", show_default=False)]
 Target = Annotated[str, typer.Option(help="Lab to impute (a column of the table).")]
 ToleranceText = Annotated[
@@ -80,6 +89,14 @@ PastOnly = Annotated[
         "--past-only",
         help="Impute each visit from what was known about the patient by its time: earlier visits, and only "
         "values whose LAB__known, where the table has it, is not later.",
+    ),
+]
+Memory = Annotated[
+    float | None,
+    typer.Option(
+        min=0.1,
+        callback=set_memory,
+        help="Most main memory to use, in GiB; what cannot be kept is refused before work starts.",
     ),
 ]
 Splits = Annotated[int, typer.Option(min=1, help="How many random splits.")]
@@ -122,10 +139,21 @@ def numbers(text: str, flag: str) -> tuple[float, ...]:
 def given(context: typer.Context, **changes: Any) -> dict[str, Any]:
     """What a command was told about a fit, as a configuration takes it; the file's tables are presets' settings."""
     told = context.params
+    _refuse_unplanned_memory(told)
     fields = ("target", "tolerance", "preset", "unit", "device", "past_only")
     plain = {name: told[name] for name in fields if name in told}
     lists = {name: names(told[name]) for name in ("labs", "attributes", "exclude")}
     return {**plain, **lists, "random_state": told["seed"], **(context.obj or {}), **changes}
+
+
+def _refuse_unplanned_memory(told: dict[str, Any]) -> None:
+    if told.get("memory") is not None and told.get("preset") == "paper":
+        from safeimpute.errors import OptionError
+
+        raise OptionError(
+            "--memory is planned for the preset 'best' only: leave it out with --preset paper, whose graph grows with "
+            "the visits and cannot be read in blocks."
+        )
 
 
 def prepare(context: typer.Context, levels: Sequence[float], claim: str) -> "tuple[Config, VisitsTable]":

@@ -44,6 +44,7 @@ def run(
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
     threads: opt.Threads = None,
+    memory: opt.Memory = None,
     config: opt.ConfigFile = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
@@ -91,7 +92,15 @@ def rerun(
     given = earlier.config | {"tolerance": tolerance, "fdr": fdr}
     why = (run_dir / "why.parquet").is_file()
     carry_out(
-        earlier.visits(), given, out, earlier.path, earlier.columns, run_dir, force=force, quiet=quiet, why=why
+        earlier.visits(),
+        given,
+        out,
+        earlier.path,
+        earlier.columns,
+        run_dir,
+        force=force,
+        quiet=quiet,
+        why=why,
     )
 
 

@@ -4,9 +4,12 @@
 then reads any table of visits with these frozen. No row ever sees its own target.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from safeimpute.graph.history import NONE, first_visit, last_visit
 from safeimpute.graph.kriging import Kriged, Kriging, fit_kriging, krige
@@ -18,6 +21,9 @@ from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArra
 from safeimpute.splits import Task
 
 Columns = dict[str, FloatArray]
+EvidenceTable = NDArray[np.float32]  # seven digits are more than any laboratory prints, in half the memory
+VISITS_TO_LEARN = 250_000  # units, course and panel need no more
+BLOCK_VISITS = 65_536  # read at once: bounds the working memory, changes no byte
 FIXED_POINT = 2.0**24
 
 
@@ -46,27 +52,41 @@ class EvidenceSource:
 class Evidence:
     """One row per visit; NaN where there is nothing to say."""
 
-    matrix: FloatArray
+    matrix: EvidenceTable
     names: tuple[str, ...]
-    record: Record
+    visits: VisitArrays
+    target: FloatArray  # visible targets in standard units; NaN elsewhere
     own: IntArray  # visits x own visits with a visible target, earlier ones first; NONE pads
     kriged: Kriged
     analogues: Analogues
     source: EvidenceSource
 
+    def __len__(self) -> int:
+        return len(self.matrix)
+
     @property
     def nothing_known(self) -> BoolArray:
         """Visits about which the record holds neither a visible target nor any lab: a value is a mere average."""
-        nothing: BoolArray = (self.own == NONE).all(axis=1) & np.isnan(self.record.filled).all(axis=1)
+        nothing: BoolArray = (self.own == NONE).all(axis=1) & np.isnan(self.labs("filled")).all(axis=1)
         return nothing
 
-    def __getitem__(self, name: str) -> FloatArray:
-        column: FloatArray = self.matrix[:, self.names.index(name)]
-        return column
+    @property
+    def attributes(self) -> EvidenceTable:
+        return self.matrix[:, [self.names.index(name) for name in self.visits.attribute_names]]
+
+    def labs(self, what: str) -> EvidenceTable:
+        """What the evidence says of every other lab: its columns "now", "trend", "filled" and so on."""
+        others = [self.visits.lab_names[lab] for lab in self.visits.other_labs]
+        first = self.names.index(f"{others[0]} {what}") if others else 0
+        return self.matrix[:, first : first + len(others)]
+
+    def __getitem__(self, name: str) -> EvidenceTable:
+        return self.matrix[:, self.names.index(name)]
 
 
 def fit_evidence(task: Task, settings: EvidenceSettings, rng: np.random.Generator) -> EvidenceSource:
-    """Learn from the training visits all that reading evidence needs."""
+    """Learn from the training visits all that reading evidence needs; of a large table, from some patients'."""
+    task = _at_most(task, max(VISITS_TO_LEARN, 5 * settings.panel_visits), rng)
     units = fit_units(task, settings.log_labs)
     record = read_record(task.visits, units, past_only=settings.past_only)
     design, own = _design(record, units), _own(record, settings)
@@ -76,8 +96,52 @@ def fit_evidence(task: Task, settings: EvidenceSettings, rng: np.random.Generato
     return EvidenceSource(settings, units, kriging, panel)
 
 
-def read_evidence(visits: VisitArrays, source: EvidenceSource, device: str = "cpu") -> Evidence:
+def _at_most(task: Task, visits: int, rng: np.random.Generator) -> Task:
+    """The task, or about `visits` of its visits: those of patients drawn at random."""
+    if len(task.visits) <= visits:
+        return task
+    patient = task.visits.patient
+    drawn: BoolArray = rng.random(int(patient[-1]) + 1) < visits / len(patient)
+    return task.of_patients(drawn[patient])
+
+
+def read_evidence(
+    visits: VisitArrays, source: EvidenceSource, device: str = "cpu", block_visits: int = BLOCK_VISITS
+) -> Evidence:
     """The evidence at every visit of a table whose target column holds visible targets only."""
+    if len(visits) <= block_visits:
+        return _read_block(visits, source, device)
+    room: list[NDArray[Any]] = []
+    names: tuple[str, ...] = ()
+    for start, stop in _patient_blocks(visits.patient, block_visits):
+        there = np.zeros(len(visits), dtype=bool)
+        there[start:stop] = True
+        block = _read_block(visits.take(there), source, device)
+        block.own[block.own != NONE] += start
+        room = room or [np.empty((len(visits), *each.shape[1:]), each.dtype) for each in _per_visit(block)]
+        names = block.names
+        for whole, part in zip(room, _per_visit(block), strict=True):
+            whole[start:stop] = part
+    matrix, target, own, *rest = room
+    kriged, analogues = Kriged(*rest[:4]), Analogues(*rest[4:])
+    return Evidence(matrix, names, visits, target, own, kriged, analogues, source)
+
+
+def _patient_blocks(patient: IntArray, block_visits: int) -> Iterator[tuple[int, int]]:
+    """Spans of rows with about `block_visits` each; no patient is cut in two."""
+    start = 0
+    while start < len(patient):
+        stop = min(start + block_visits, len(patient))
+        stop = int(np.searchsorted(patient, patient[stop - 1], side="right"))
+        yield start, stop
+        start = stop
+
+
+def _per_visit(part: Evidence) -> list[NDArray[Any]]:
+    return [part.matrix, part.target, part.own, *vars(part.kriged).values(), *vars(part.analogues).values()]
+
+
+def _read_block(visits: VisitArrays, source: EvidenceSource, device: str) -> Evidence:
     record = read_record(visits, source.units, past_only=source.settings.past_only)
     own = _own(record, source.settings)
     kriged = krige(source.kriging, _design(record, source.units), record.target, visits.time, own)
@@ -89,8 +153,10 @@ def read_evidence(visits: VisitArrays, source: EvidenceSource, device: str = "cp
         | _lab_columns(record, past_only=source.settings.past_only)
         | _analogue_columns(analogues, source.panel)
     )
-    matrix = np.column_stack(list(columns.values()))
-    return Evidence(matrix, tuple(columns), record, own, kriged, analogues, source)
+    matrix = np.empty((len(visits), len(columns)), np.float32)
+    for place, column in enumerate(columns.values()):
+        matrix[:, place] = column
+    return Evidence(matrix, tuple(columns), visits, record.target, own, kriged, analogues, source)
 
 
 def _own(record: Record, settings: EvidenceSettings) -> IntArray:

@@ -48,13 +48,6 @@ class Record:
     def __len__(self) -> int:
         return len(self.visits)
 
-    def standardise_target(self, value: FloatArray) -> FloatArray:
-        """Values of the target from its own unit to standard units."""
-        scaler, lab = self.units.labs, self.visits.target
-        transformed = np.log(np.maximum(value, scaler.floor[lab])) if scaler.log[lab] else value
-        z: FloatArray = (transformed - scaler.centre[lab]) / scaler.scale[lab]
-        return z
-
 
 def fit_units(task: Task, log_labs: LogLabs = "auto") -> Units:
     """Scales from the values visible at training visits."""

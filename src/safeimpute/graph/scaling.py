@@ -26,6 +26,12 @@ class Scaler:
         transformed[:, self.log] = np.log(logged)
         return (transformed - self.centre) / self.scale
 
+    def standard(self, value: FloatArray, lab: int) -> FloatArray:
+        """Values of one lab from its own unit to z-scores."""
+        transformed = np.log(np.maximum(value, self.floor[lab])) if self.log[lab] else value
+        z: FloatArray = (transformed - self.centre[lab]) / self.scale[lab]
+        return z
+
     def in_unit(self, z: FloatArray, lab: int) -> FloatArray:
         """Back from z-scores of one lab to its own unit."""
         value = z * self.scale[lab] + self.centre[lab]

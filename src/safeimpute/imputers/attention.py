@@ -7,9 +7,11 @@ masking is needed. Members are trained in folds of patients, each stopped early 
 import copy
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from safeimpute.graph.evidence import Evidence
@@ -18,6 +20,8 @@ from safeimpute.graph.own_visits import take
 from safeimpute.imputers.state import Arrays, Plain, State
 from safeimpute.records.arrays import FloatArray, IntArray
 
+Single = NDArray[np.float32]
+SCORING_BLOCK = 65_536  # visits whose inputs are made at once: bounds memory, changes no byte
 SCORING_BATCH = 1024  # fixed: a visit's bytes must not depend on how many visits are scored with it
 FAR = 6.0  # inputs are clipped to this many standard deviations
 
@@ -115,7 +119,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The network's inputs for a table of visits, on a device; keys are gathered per batch."""
+    """The network's inputs at some visits of a table, on a device; keys, of all visits, are gathered per batch."""
 
     query: Tensor
     own: Tensor
@@ -145,53 +149,80 @@ class Inputs:
         )
 
 
-def network_inputs(evidence: Evidence, device: str) -> Inputs:
-    """What the network sees of every visit, its own visits and its analogues."""
-    record, panel = evidence.record, evidence.source.panel
-    labs = np.hstack([record.filled, np.isnan(record.now)])
+@dataclass(frozen=True)
+class Keys:
+    """What the network sees of visits that may be looked at: all visits of the table, and the panel's."""
+
+    own: Tensor
+    analogue: Tensor
+
+
+def network_keys(evidence: Evidence, device: str) -> Keys:
+    panel = evidence.source.panel.values
+    return Keys(_tensor(_labs(evidence, slice(None)), device), _tensor(_with_gaps(panel, panel), device))
+
+
+def network_inputs(evidence: Evidence, rows: IntArray, keys: Keys, device: str) -> Inputs:
+    """What the network sees of some visits, their own visits and their analogues."""
+    parts = _labs(evidence, rows), evidence.attributes[rows], evidence.labs("trend")[rows]
     return Inputs(
-        query=_tensor(np.hstack([labs, record.attributes, record.trends, _about_course(evidence)]), device),
-        own=torch.from_numpy(evidence.own).to(device),
-        own_key=_tensor(labs, device),
-        own_pair=_tensor(_own_pairs(evidence), device),
-        analogue=torch.from_numpy(evidence.analogues.panel).to(device),
-        analogue_key=_tensor(np.hstack([panel.values, np.isnan(panel.values)]), device),
-        analogue_pair=_tensor(_analogue_pairs(evidence), device),
+        query=_tensor(np.hstack([*parts, _about_course(evidence, rows)]).astype(np.float32), device),
+        own=torch.from_numpy(evidence.own[rows]).to(device),
+        own_key=keys.own,
+        own_pair=_tensor(_own_pairs(evidence, rows), device),
+        analogue=torch.from_numpy(evidence.analogues.panel[rows]).to(device),
+        analogue_key=keys.analogue,
+        analogue_pair=_tensor(_analogue_pairs(evidence, rows), device),
     )
 
 
-def _about_course(evidence: Evidence) -> FloatArray:
-    kriged, record = evidence.kriged, evidence.record
-    follow_up = record.follow_up / record.units.follow_up_days
-    count = np.log1p(evidence["own targets"])
-    return np.column_stack(
-        [kriged.mean, kriged.regression, kriged.deviation, follow_up, count, evidence["own mean"]]
-    )
+def _labs(evidence: Evidence, rows: IntArray | slice) -> Single:
+    return _with_gaps(evidence.labs("filled")[rows], evidence.labs("now")[rows])
 
 
-def _own_pairs(evidence: Evidence) -> FloatArray:
+def _with_gaps(filled: NDArray[np.floating[Any]], now: NDArray[np.floating[Any]]) -> Single:
+    """Values beside whether they were measured."""
+    return np.hstack([filled, np.isnan(now)]).astype(np.float32, copy=False)
+
+
+def _about_course(evidence: Evidence, rows: IntArray) -> FloatArray:
+    kriged = evidence.kriged
+    follow_up = evidence["days since first visit"][rows] / evidence.source.units.follow_up_days
+    count, mean = np.log1p(evidence["own targets"][rows]), evidence["own mean"][rows]
+    course = kriged.mean[rows], kriged.regression[rows], kriged.deviation[rows]
+    return np.column_stack([*course, follow_up, count, mean])
+
+
+def _own_pairs(evidence: Evidence, rows: IntArray) -> Single:
     """Per own visit: its target, how far it stands from the course, its gap both ways, its kriging weight."""
-    record, kriged = evidence.record, evidence.kriged
-    gap = take(record.visits.time, evidence.own) - record.visits.time[:, None]
-    target = take(record.target, evidence.own)
-    beyond = (
-        take(record.target - kriged.regression, evidence.own) - (kriged.mean - kriged.regression)[:, None]
-    )
+    kriged, own, time = evidence.kriged, evidence.own[rows], evidence.visits.time
+    gap = take(time, own) - time[rows, None]
+    beyond = take(evidence.target - kriged.regression, own)
+    beyond -= (kriged.mean - kriged.regression)[rows, None]
     closeness = np.log1p(np.abs(gap) / evidence.source.kriging.variances.memory_days)
-    return np.stack([target, beyond, closeness, np.sign(gap), kriged.weights], axis=2)
+    return _stacked(take(evidence.target, own), beyond, closeness, np.sign(gap), kriged.weights[rows])
 
 
-def _analogue_pairs(evidence: Evidence) -> FloatArray:
+def _analogue_pairs(evidence: Evidence, rows: IntArray) -> Single:
     """Per analogue: its target, how far it stood from its regression, its distances."""
     panel, analogues = evidence.source.panel, evidence.analogues
-    target = take(panel.target, analogues.panel)
-    surprise = take(panel.target - panel.regression, analogues.panel)
-    distances = analogues.value_distance / panel.radius, analogues.trend_distance / panel.radius
-    return np.stack([target, surprise, *distances], axis=2)
+    found = analogues.panel[rows]
+    by_value, by_trend = analogues.value_distance[rows], analogues.trend_distance[rows]
+    surprise = take(panel.target - panel.regression, found)
+    return _stacked(take(panel.target, found), surprise, by_value / panel.radius, by_trend / panel.radius)
 
 
-def _tensor(table: FloatArray, device: str) -> Tensor:
-    return torch.from_numpy(np.clip(np.nan_to_num(table), -FAR, FAR)).float().to(device)
+def _stacked(*columns: FloatArray) -> Single:
+    table = np.empty((*columns[0].shape, len(columns)), np.float32)
+    for place, column in enumerate(columns):
+        table[:, :, place] = column
+    return table
+
+
+def _tensor(table: Single, device: str) -> Tensor:
+    """On the device, without gaps and extremes; the table itself is overwritten."""
+    np.nan_to_num(table, copy=False)
+    return torch.from_numpy(np.clip(table, -FAR, FAR, out=table)).to(device)
 
 
 @dataclass(frozen=True)
@@ -202,17 +233,20 @@ class AttentionTarget:
     settings: AttentionSettings
 
     def predict(self, evidence: Evidence) -> FloatArray:
-        return evidence.kriged.mean + self._averaged(evidence)[0]
+        blocks = np.split(np.arange(len(evidence)), range(SCORING_BLOCK, len(evidence), SCORING_BLOCK))
+        keys = network_keys(evidence, _device(self.members[0]))
+        added = [self._averaged(evidence, keys, rows)[0] for rows in blocks]
+        return evidence.kriged.mean + np.concatenate(added)
 
-    def weights(self, evidence: Evidence) -> tuple[FloatArray, FloatArray]:
-        """How much each own visit and each analogue was attended to; both together sum to at most 1."""
-        _, own, analogue = self._averaged(evidence)
+    def weights(self, evidence: Evidence, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+        """How much each own visit and each analogue of some visits was attended to; they sum to at most 1."""
+        keys = network_keys(evidence, _device(self.members[0]))
+        _, own, analogue = self._averaged(evidence, keys, rows)
         return own, analogue
 
-    def _averaged(self, evidence: Evidence) -> tuple[FloatArray, ...]:
-        inputs = network_inputs(evidence, _device(self.members[0]))
-        rows = np.arange(len(evidence.own))
-        outputs = [_forward(member, inputs, rows) for member in self.members]
+    def _averaged(self, evidence: Evidence, keys: Keys, rows: IntArray) -> tuple[FloatArray, ...]:
+        inputs = network_inputs(evidence, rows, keys, _device(self.members[0]))
+        outputs = [_forward(member, inputs, np.arange(len(rows))) for member in self.members]
         return tuple(np.mean(each, axis=0) for each in zip(*outputs, strict=True))
 
     def state(self) -> State:
@@ -238,15 +272,15 @@ def fit_attention(
     evidence: Evidence, fold: IntArray, settings: AttentionSettings, seed: int, device: str
 ) -> tuple[AttentionTarget, FloatArray]:
     """Fit to the visible targets; also the out-of-fold predictions at those visits."""
-    inputs = network_inputs(evidence, device)
-    open_question = evidence.record.target - evidence.kriged.mean
-    known = ~np.isnan(open_question)
+    open_question = evidence.target - evidence.kriged.mean
+    known = np.flatnonzero(~np.isnan(open_question))
+    inputs = network_inputs(evidence, known, network_keys(evidence, device), device)
+    answer, fold_there = open_question[known], fold[known]
     members, out_of_fold = [], np.full(len(fold), np.nan)
-    for held_out in np.unique(fold[known]):
-        learning = np.flatnonzero(known & (fold != held_out))
-        stopping = np.flatnonzero(known & (fold == held_out))
-        member = _train(inputs, open_question, learning, stopping, settings, seed + int(held_out))
-        out_of_fold[stopping] = _forward(member, inputs, stopping)[0]
+    for held_out in np.unique(fold_there):
+        learning, stopping = np.flatnonzero(fold_there != held_out), np.flatnonzero(fold_there == held_out)
+        member = _train(inputs, answer, learning, stopping, settings, seed + int(held_out))
+        out_of_fold[known[stopping]] = _forward(member, inputs, stopping)[0]
         members.append(member)
     return AttentionTarget(tuple(members), settings), evidence.kriged.mean + out_of_fold
 

@@ -11,12 +11,19 @@ from typing import Protocol
 
 import numpy as np
 
-from safeimpute.graph.evidence import Evidence, EvidenceSettings, EvidenceSource, fit_evidence, read_evidence
+from safeimpute.graph.evidence import (
+    BLOCK_VISITS,
+    Evidence,
+    EvidenceSettings,
+    EvidenceSource,
+    fit_evidence,
+    read_evidence,
+)
 from safeimpute.imputers.attention import AttentionSettings, AttentionTarget, fit_attention
 from safeimpute.imputers.boosted import BoostedTarget, fit_boosted
 from safeimpute.imputers.protocol import Imputation
 from safeimpute.imputers.state import Arrays, Plain, State, from_state, state_of
-from safeimpute.imputers.trees import patient_folds
+from safeimpute.imputers.trees import bin_rows, patient_folds
 from safeimpute.records.arrays import FloatArray, IntArray, VisitArrays
 from safeimpute.splits import Task
 
@@ -65,6 +72,7 @@ class BlendSettings:
     evidence: EvidenceSettings = field(default_factory=EvidenceSettings)
     folds: int = 5
     attention: AttentionSettings | None = field(default_factory=AttentionSettings)
+    block_visits: int = BLOCK_VISITS  # evidence read at once: bounds memory, changes no result
 
 
 @dataclass(frozen=True)
@@ -137,7 +145,7 @@ class BlendImputer:
     def fit_whole(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> BlendFit:
         """Fit, keeping the evidence and the out-of-sample imputations of the fitted table."""
         source = fit_evidence(task, self.settings.evidence, rng)
-        evidence = read_evidence(task.visits, source, device)
+        evidence = read_evidence(task.visits, source, device, self.settings.block_visits)
         fold = patient_folds(task.visits.patient, self.settings.folds, rng)
         parts, honest = _fit_parts(evidence, fold, self.settings, rng, device)
         everywhere = {name: part.predict(evidence) for name, part in parts.items()}
@@ -152,8 +160,10 @@ def _fit_parts(
     evidence: Evidence, fold: IntArray, settings: BlendSettings, rng: np.random.Generator, device: str
 ) -> tuple[dict[str, Part], dict[str, FloatArray]]:
     seeds = rng.integers(2**31 - 1000, size=3)
-    direct, direct_out = fit_boosted(evidence, fold, int(seeds[0]), beyond_course=False)
-    beyond, beyond_out = fit_boosted(evidence, fold, int(seeds[1]), beyond_course=True)
+    binned = bin_rows(evidence.matrix, np.flatnonzero(~np.isnan(evidence.target)))
+    direct, direct_out = fit_boosted(evidence, binned, fold, int(seeds[0]), beyond_course=False)
+    beyond, beyond_out = fit_boosted(evidence, binned, fold, int(seeds[1]), beyond_course=True)
+    del binned
     parts: dict[str, Part] = {"course": Course(), "trees": direct, "trees beyond course": beyond}
     honest = {"course": evidence.kriged.mean, "trees": direct_out, "trees beyond course": beyond_out}
     if settings.attention is not None:

@@ -27,18 +27,18 @@ class Support:
 
 def explain(fitted: FittedBlend, evidence: Evidence, rows: IntArray) -> Support:
     """What carried the imputations at some visits of the table the evidence was read from."""
-    own_weight, analogue_weight = _weights(fitted, evidence)
+    own_weight, analogue_weight = _weights(fitted, evidence, rows)
     own, analogues = evidence.own[rows], evidence.analogues.panel[rows]
     sources = np.hstack([own, analogues])
     kept = sources != NONE
     is_own = np.broadcast_to(np.arange(sources.shape[1]) < own.shape[1], sources.shape)
-    time, nothing = evidence.record.visits.time, np.full(own.shape, np.nan)
-    known = np.hstack([evidence.record.target[own], evidence.source.panel.target[analogues]])
+    time, nothing = evidence.visits.time, np.full(own.shape, np.nan)
+    known = np.hstack([evidence.target[own], evidence.source.panel.target[analogues]])
     columns = (
         np.broadcast_to(rows[:, None], sources.shape),
         is_own,
         sources,
-        np.hstack([own_weight[rows], analogue_weight[rows]]),
+        np.hstack([own_weight, analogue_weight]),
         evidence.source.units.labs.in_unit(known, fitted.target),
         np.hstack([time[own] - time[rows, None], np.full(analogues.shape, np.nan)]),
         np.hstack([nothing, evidence.analogues.value_distance[rows]]),
@@ -47,12 +47,12 @@ def explain(fitted: FittedBlend, evidence: Evidence, rows: IntArray) -> Support:
     return Support(*(column[kept] for column in columns))
 
 
-def _weights(fitted: FittedBlend, evidence: Evidence) -> tuple[FloatArray, FloatArray]:
+def _weights(fitted: FittedBlend, evidence: Evidence, rows: IntArray) -> tuple[FloatArray, FloatArray]:
     """The attention's weights; without attention the kriging's, as shares."""
     part = fitted.parts.get("attention")
     if isinstance(part, AttentionTarget):
-        return part.weights(evidence)
-    size = np.abs(evidence.kriged.weights)
+        return part.weights(evidence, rows)
+    size = np.abs(evidence.kriged.weights[rows])
     total = size.sum(axis=1, keepdims=True)
     shares = np.divide(size, total, out=np.zeros_like(size), where=total > 0)
-    return shares, np.zeros(evidence.analogues.panel.shape)
+    return shares, np.zeros(evidence.analogues.panel[rows].shape)

@@ -17,9 +17,13 @@ class Method:
     summary: str
     needs: tuple[str, ...] = ()  # modules that must be importable
     iterates: bool = False  # trains for a set number of rounds, which `effort` scales
+    outside: bool = False  # runs in the baselines environment
 
     def missing(self) -> list[str]:
-        return [name for name in self.needs if importlib.util.find_spec(name) is None]
+        from safeimpute.imputers.baselines import outside
+
+        absent = [name for name in self.needs if importlib.util.find_spec(name) is None]
+        return absent + (outside.missing() if self.outside else [])
 
     def make(self, effort: float = 1.0) -> Imputer:
         """The method with its published settings; `effort` below one trains for fewer rounds."""
@@ -28,8 +32,10 @@ class Method:
         return imputer
 
 
-def _baseline(module: str, factory: str, summary: str, *needs: str, iterates: bool = True) -> Method:
-    return Method(f"safeimpute.imputers.baselines.{module}", factory, summary, needs, iterates)
+def _baseline(
+    module: str, factory: str, summary: str, *needs: str, iterates: bool = True, outside: bool = False
+) -> Method:
+    return Method(f"safeimpute.imputers.baselines.{module}", factory, summary, needs, iterates, outside)
 
 
 METHODS: dict[str, Method] = {
@@ -39,8 +45,10 @@ METHODS: dict[str, Method] = {
     "knn": _baseline("knn", "NearestNeighbours", "ten nearest visits", "sklearn", iterates=False),
     "mice": _baseline("chained", "Mice", "chained Bayesian regressions", "sklearn", iterates=False),
     "missforest": _baseline("chained", "MissForest", "chained random forests", "sklearn", iterates=False),
-    "hyperimpute": _baseline("hyperimpute", "HyperImpute", "columnwise choice of learner, iterated"),
-    "gain": _baseline("hyperimpute", "Gain", "adversarial imputation network"),
+    "hyperimpute": _baseline(
+        "hyperimpute", "HyperImpute", "columnwise choice of learner, iterated", outside=True
+    ),
+    "gain": _baseline("hyperimpute", "Gain", "adversarial imputation network", outside=True),
     "grape": _baseline("grape", "Grape", "graph of visits and labs, edge values predicted", "torch"),
     "tdm": _baseline("tdm", "Tdm", "transformed distribution matching", "torch", "ot"),
     "miwae": _baseline("miwae", "Miwae", "importance-weighted autoencoder", "torch"),

@@ -41,16 +41,18 @@ NOT_PROMISED = (
 
 def page_content(summary: dict[str, Any], manifest: dict[str, Any]) -> dict[str, Any]:
     """Everything the page says apart from its charts."""
+    guaranteed = not manifest.get("levels_chosen_after_looking")
     return {
         "target": plain_text(summary["target"], 60),
         "unit": plain_text(summary["unit"], 16) if summary["unit"] else None,
         "answer": answer(summary),
-        "setting": _setting(summary),
+        "setting": _setting(summary, guaranteed),
         "release_bar": _release_bar(summary),
         "withheld_reasons": [
             {"reason": plain_text(reason), "count": f"{count:,}"}
             for reason, count in summary["withheld_by_reason"].items()
         ],
+        "guaranteed": guaranteed,
         "promise": {
             key: plain_text(summary[key], LONGEST_SENTENCE) for key in ("promise", "assumption", "limits")
         },
@@ -83,11 +85,15 @@ def answer(summary: dict[str, Any]) -> str:
     )
 
 
-def _setting(summary: dict[str, Any]) -> str:
-    data = summary["data"]
+def _setting(summary: dict[str, Any], guaranteed: bool) -> str:
+    data, level = summary["data"], percent(summary["fdr"])
+    asked = (
+        f"on average at most {level} of the released values may be that wrong"
+        if guaranteed
+        else f"the level asked for was {level}, chosen after looking: nothing is guaranteed"
+    )
     return (
-        f"An error counts as unacceptable from {plain_text(summary['tolerance_in_words'])}; on average "
-        f"at most {percent(summary['fdr'])} of the released values may be that wrong. The table holds "
+        f"An error counts as unacceptable from {plain_text(summary['tolerance_in_words'])}; {asked}. The table holds "
         f"{data['visits']:,} visits of {data['patients']:,} patients; {summary['measured']:,} have a "
         f"measured value, of which {summary['calibration_visits']:,} were set aside for calibration"
         f"{_weighted_worth(summary)}."
@@ -117,12 +123,15 @@ def _release_bar(summary: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _curve_against_run(summary: dict[str, Any]) -> str:
     """Validation and calibration are different visits, so the curve need not meet the release."""
-    plain = (
-        "" if summary["claim"] == "visits" else ", and the curve leaves out what this claim adds to the rule"
+    weighted = (
+        ""
+        if summary["claim"] == "visits"
+        else ", inside the claim's scope and weighted as the claim weights them"
     )
     return (
-        f"The run itself decided by its {summary['calibration_visits']:,} calibration values and released "
-        f"{summary['released']:,}; with few values the two can differ a good deal{plain}."
+        f"Here validation values stand in for calibration values{weighted}; the run itself decided by its "
+        f"{summary['calibration_visits']:,} calibration values and released {summary['released']:,}. With few "
+        "values the two can differ a good deal."
     )
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import platform
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -13,6 +14,7 @@ import polars as pl
 from safeimpute import __version__
 from safeimpute.estimator import SafeImputer
 from safeimpute.files import finished_file
+from safeimpute.report.guarded_csv import write_csv as write_csv
 from safeimpute.report.summary import summarise_run
 
 PACKAGES = ("numpy", "scipy", "torch", "lightgbm", "polars", "pyarrow")
@@ -23,22 +25,24 @@ def write_run(
     imputer: SafeImputer,
     imputations: pl.DataFrame,
     source: Path | None,
+    columns: Mapping[str, str],
     *,
     looked_before: bool = False,
 ) -> dict[str, Any]:
-    """Write everything a run leaves behind; returns the summary."""
+    """Write everything a run leaves behind; returns the summary. `columns` renamed the source's columns."""
     summary = summarise_run(imputer, imputations)
     if looked_before:
         summary["promise"] = "Level chosen after looking: no guarantee."
         summary["assumption"] = (
-            "An earlier run in this folder showed the same visits at another level; calibration visits already seen "
-            "cannot vouch for a level chosen afterwards."
+            "An earlier run showed the same visits at another level; calibration visits already seen cannot vouch for "
+            "a level chosen afterwards."
         )
     imputations.write_parquet(folder / "imputations.parquet")
     write_csv(imputations, folder / "imputations.csv")
     write_json(summary, folder / "summary.json")
     write_json(
-        _manifest(imputer, source) | {"levels_chosen_after_looking": looked_before}, folder / "run.json"
+        _manifest(imputer, source, columns) | {"levels_chosen_after_looking": looked_before},
+        folder / "run.json",
     )
     imputer.save(folder / "model")
     return summary
@@ -61,21 +65,7 @@ def write_json(content: Any, path: Path) -> None:
     path.write_text(json.dumps(content, indent=2, allow_nan=False, default=str) + "\n", encoding="utf-8")
 
 
-def write_csv(table: pl.DataFrame, path: Path) -> None:
-    """CSV in which no identifier can act as a spreadsheet formula: a quote is put before such text."""
-    guarded = table.with_columns(
-        _guarded(pl.col(name).cast(pl.String)).alias(name)
-        for name, kind in table.schema.items()
-        if kind in (pl.String, pl.Categorical, pl.Enum)
-    )
-    guarded.write_csv(path)
-
-
-def _guarded(text: pl.Expr) -> pl.Expr:
-    return pl.when(text.str.contains(r"^[=+\-@\t\r]")).then("'" + text).otherwise(text)
-
-
-def _manifest(imputer: SafeImputer, source: Path | None) -> dict[str, Any]:
+def _manifest(imputer: SafeImputer, source: Path | None, columns: Mapping[str, str]) -> dict[str, Any]:
     visits = imputer.visits_
     return {
         "safeimpute": __version__,
@@ -86,6 +76,8 @@ def _manifest(imputer: SafeImputer, source: Path | None) -> dict[str, Any]:
         "config": imputer.current_config().model_dump(mode="json"),
         "input": {
             "file": source.name if source else None,
+            "path": str(source.resolve()) if source else None,
+            "columns": dict(columns),
             "sha256": _sha256(source) if source else None,
             "visits_sha256": visits.fingerprint,
             "rows": visits.rows,

@@ -12,10 +12,9 @@ from safeimpute.evaluation.metrics import mean_absolute_error
 from safeimpute.imputers.registry import make_imputer
 from safeimpute.pipeline import long_run_cutoff, released_under_doubt
 from safeimpute.report.data_profile import profile_data
+from safeimpute.report.exploration import CURVE_LEVELS, exploration_ground, explore
 from safeimpute.report.subgroups import Outcome, describe_subgroups
-from safeimpute.selection.bh import benjamini_hochberg
 from safeimpute.selection.claims import cutoff_in_words, promise_in_words
-from safeimpute.selection.p_values import paper_p_values
 from safeimpute.splits import Role, hide
 
 PLAIN_METHODS = {
@@ -23,7 +22,6 @@ PLAIN_METHODS = {
     "locf": "last value carried forward",
     "patient_mean": "patient's own mean",
 }
-CURVE_LEVELS = tuple(round(0.05 * step, 2) for step in range(1, 11))
 BINS = 24
 
 
@@ -136,32 +134,13 @@ def _validation(imputer: SafeImputer, config: Config) -> dict[str, Any]:
         "visits": len(rows),
         "mae": {config.preset: mean_absolute_error(value, truth), **plain},
         "risky_share": float(bad.mean()),
-        "curve": _validation_curve(imputer, rows, bad),
+        "curve": explore(
+            exploration_ground(imputer.scored_, arrays.target_values),
+            config.allowed_error,
+            sorted({*CURVE_LEVELS, config.fdr}),
+        ),
         "alignment": _alignment(scores.explored_risk[rows], np.abs(value - truth), bad),
     }
-
-
-def _validation_curve(
-    imputer: SafeImputer, rows: np.ndarray[Any, Any], bad: np.ndarray[Any, Any]
-) -> list[dict[str, float]]:
-    """What a release would have done at each level, had validation visits been the calibration."""
-    risk = imputer.scores_.explored_risk
-    candidates = np.flatnonzero(imputer.roles_ == Role.UNMEASURED)
-    curve = []
-    for level in sorted({*CURVE_LEVELS, imputer.config_.fdr}):
-        p_value = paper_p_values(risk[candidates], risk[rows], bad, np.ones(len(candidates)))
-        released = benjamini_hochberg(p_value, level) if len(candidates) else np.empty(0, bool)
-        cutoff = risk[candidates][released].max() if released.any() else -np.inf
-        let_through = risk[rows] <= cutoff
-        curve.append(
-            {
-                "fdr": level,
-                "released": int(released.sum()),
-                "fdp": float(np.sum(bad & let_through) / max(let_through.sum(), 1)),
-                "power": float(np.sum(~bad & let_through) / max(np.sum(~bad), 1)),
-            }
-        )
-    return curve
 
 
 def _alignment(

@@ -10,10 +10,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from safeimpute.graph.evidence import Evidence
+from safeimpute.graph.evidence import Evidence, EvidenceTable
 from safeimpute.imputers.protocol import FittedImputer, Imputation
 from safeimpute.imputers.state import Arrays, Plain, State
-from safeimpute.imputers.trees import BaggedTrees, TreeSettings, fit_bagged_trees, patient_folds
+from safeimpute.imputers.trees import (
+    BLOCK_ROWS,
+    BaggedTrees,
+    BinnedRows,
+    TreeSettings,
+    bin_rows,
+    fit_bagged_trees,
+    patient_folds,
+)
 from safeimpute.records.arrays import FloatArray, IntArray
 from safeimpute.splits import Task
 from safeimpute.tolerance import Tolerance
@@ -31,7 +39,8 @@ class RiskGround:
     """What a risk learns from, whatever the tolerance."""
 
     rows: IntArray  # visits it speaks of
-    features: FloatArray
+    features: EvidenceTable
+    binned: BinnedRows  # all of them
     value: FloatArray  # imputed out of sample, in the target's unit
     truth: FloatArray
     fold: IntArray
@@ -46,7 +55,7 @@ class SpreadModel:
     floor: float
 
     def spread(self, evidence: Evidence, imputation: Imputation) -> FloatArray:
-        return np.maximum(self.trees.predict(risk_features(evidence, imputation)), self.floor)
+        return np.maximum(_predicted(evidence, imputation, self.trees)[0], self.floor)
 
     def state(self) -> State:
         return {}, {"trees": self.trees.texts(), "floor": self.floor}
@@ -66,8 +75,7 @@ class FittedRisk:
 
     def score(self, evidence: Evidence, imputation: Imputation) -> FloatArray:
         """A number in (0, 1) per visit; larger is riskier."""
-        features = risk_features(evidence, imputation)
-        return _risk(self.probability.predict(features), self.ratio.predict(features))
+        return _risk(*_predicted(evidence, imputation, self.probability, self.ratio))
 
     def state(self) -> State:
         return {}, {"probability": self.probability.texts(), "ratio": self.ratio.texts()}
@@ -103,23 +111,23 @@ def prepare_risk(
     """Gather the honest errors of training and validation visits and learn how large they are."""
     truth = np.where(task.training, task.visits.target_values, task.validation_target)
     rows = ~np.isnan(truth)
-    features = risk_features(evidence, out_of_sample)[rows]
+    features = risk_features(evidence, out_of_sample, np.flatnonzero(rows))
+    binned = bin_rows(features, np.arange(len(features)))
     value, truth = out_of_sample.value[rows], truth[rows]
     fold = patient_folds(task.visits.patient, FOLDS, rng)[rows]
-    spread = _fit_spread(features, np.abs(value - truth), fold, int(rng.integers(2**31 - 1000)))
-    return RiskGround(np.flatnonzero(rows), features, value, truth, fold, spread)
+    spread = _fit_spread(binned, features, np.abs(value - truth), fold, int(rng.integers(2**31 - 1000)))
+    return RiskGround(np.flatnonzero(rows), features, binned, value, truth, fold, spread)
 
 
 def fit_risk(ground: RiskGround, tolerance: Tolerance, seed: int) -> FittedRisk:
     """Learn which of the honest errors reach the tolerance."""
-    everyone = np.ones(len(ground.truth), dtype=bool)
     bad = tolerance.risky(ground.value, ground.truth)
     ratio = np.abs(ground.value - ground.truth) / tolerance.allowed(ground.truth)
     ratio = np.minimum(np.nan_to_num(ratio, nan=LARGEST_RATIO), LARGEST_RATIO)
     probability, held_out = fit_bagged_trees(
-        ground.features, bad.astype(np.float64), everyone, ground.fold, PROBABILITY, seed
+        ground.binned, ground.features, bad.astype(np.float64), ground.fold, PROBABILITY, seed
     )
-    size, held_out_size = fit_bagged_trees(ground.features, ratio, everyone, ground.fold, SIZE, seed)
+    size, held_out_size = fit_bagged_trees(ground.binned, ground.features, ratio, ground.fold, SIZE, seed)
     return FittedRisk(probability, size, _risk(held_out, held_out_size))
 
 
@@ -131,19 +139,37 @@ def _risk(probability: FloatArray, ratio: FloatArray) -> FloatArray:
     return np.asarray((probability + np.exp(-1.0 / np.maximum(ratio, 1e-3))) / 2, dtype=np.float64)
 
 
-def risk_features(evidence: Evidence, imputation: Imputation) -> FloatArray:
-    """Evidence, the imputed value against each kind of evidence, and the imputer's own signals."""
-    z = evidence.record.standardise_target(imputation.value)
-    apart = [z - evidence[name] for name in COMPARED if name in evidence.names]
-    signals = [imputation.signals[name] for name in sorted(imputation.signals)]
+def risk_features(evidence: Evidence, imputation: Imputation, rows: IntArray | None = None) -> EvidenceTable:
+    """Evidence, the imputed value against each kind of evidence, and the imputer's own signals; at some rows or all."""
+    part = slice(None) if rows is None else rows
+    z = evidence.source.units.labs.standard(imputation.value[part], evidence.visits.target)
+    apart = [z - evidence[name][part] for name in COMPARED if name in evidence.names]
+    signals = [imputation.signals[name][part] for name in sorted(imputation.signals)]
     columns = [z, *apart, *(np.abs(each) for each in apart), *signals, *(np.abs(each) for each in signals)]
-    return np.column_stack([evidence.matrix, *columns])
+    wide = evidence.matrix.shape[1]
+    table = np.empty((len(z), wide + len(columns)), np.float32)
+    table[:, :wide] = evidence.matrix[part]
+    for place, column in enumerate(columns, start=wide):
+        table[:, place] = column
+    return table
 
 
-def _fit_spread(features: FloatArray, error: FloatArray, fold: IntArray, seed: int) -> SpreadModel:
-    everyone = np.ones(len(error), dtype=bool)
+def _predicted(evidence: Evidence, imputation: Imputation, *models: BaggedTrees) -> list[FloatArray]:
+    """Several models at every visit, block by block: the features of all visits never exist at once."""
+    found = [np.empty(len(evidence)) for _ in models]
+    for start in range(0, len(evidence), BLOCK_ROWS):
+        rows = np.arange(start, min(start + BLOCK_ROWS, len(evidence)))
+        features = risk_features(evidence, imputation, rows)
+        for each, model in zip(found, models, strict=True):
+            each[rows] = model.predict(features)
+    return found
+
+
+def _fit_spread(
+    binned: BinnedRows, features: EvidenceTable, error: FloatArray, fold: IntArray, seed: int
+) -> SpreadModel:
     capped = np.minimum(error, np.quantile(error, 0.99))
-    trees, _ = fit_bagged_trees(features, capped, everyone, fold, SIZE, seed)
+    trees, _ = fit_bagged_trees(binned, features, capped, fold, SIZE, seed)
     return SpreadModel(trees, floor=float(np.median(error)) / 10)
 
 

@@ -66,6 +66,15 @@ def cutoff_in_words(cutoff: Cutoff, alpha: float) -> str:
     )
 
 
+def long_run_promise(cutoff: Cutoff, target: str, tolerance: str, alpha: float) -> str:
+    """What deciding new patients' unmeasured visits one by one at a stored cut-off promises, in one sentence."""
+    return (
+        f"With approximately {100 * cutoff.confidence:g} % confidence over the {cutoff.n_patients:,} calibration "
+        f"patients, at most {100 * alpha:g} % of all {target} values released in the long run for visits of patients "
+        f"the training never saw, where nobody measured it, are off by {tolerance} or more."
+    )
+
+
 def _assumptions(claim: Claim, target: str) -> list[str]:
     drawn = (
         "New patients are like the calibration patients: the same kind of people, seen in the same way."

@@ -6,6 +6,8 @@ gets a size R_i such that E[sum 1{i selected} / R_i] <= alpha / Q, summed over t
 patient; pruning then keeps the FDR over all visits at alpha. The proofs are in docs/guarantee.md.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
@@ -60,13 +62,58 @@ def release_unmeasured_of_new_patients(
     B(t) + B_q(t) + w_i <= alpha (K + 1) / Q (R_-q(t) + c(t)), c the mean weighted number of scored visits
     over q, i included, and the calibration patients. Nothing unknown enters.
     """
+    pooled = pool_calibration(calibration, thresholds)
+    everyone = Everyone(candidate_counts(candidates, thresholds).sum(axis=0), candidates.n_patients)
+    size = unmeasured_sizes(candidates, own_scored, pooled, everyone, thresholds, alpha)
+    return prune(np.nan_to_num(size), ~np.isnan(size), RESERVE * xi)
+
+
+@dataclass(frozen=True)
+class PooledCalibration:
+    """What the calibration patients add up to at each threshold."""
+
+    bad: FloatArray  # weighted
+    visits: FloatArray  # weighted
+    n_patients: int
+
+
+@dataclass(frozen=True)
+class Everyone:
+    """All that one new patient's decision needs to know of the others: a count per threshold, and how many."""
+
+    candidates: FloatArray  # of all new patients, at or below each threshold
+    n_patients: int
+
+
+def pool_calibration(calibration: LabelledVisits, thresholds: FloatArray) -> PooledCalibration:
+    visits = counts_at_thresholds(calibration, calibration.weight, thresholds).sum(axis=0)
+    return PooledCalibration(
+        _weighted_bad(calibration, thresholds).sum(axis=0), visits, calibration.n_patients
+    )
+
+
+def candidate_counts(candidates: ScoredVisits, thresholds: FloatArray) -> FloatArray:
+    """Per patient and threshold the candidates at or below it; whole numbers, so sums are exact in any order."""
+    return counts_at_thresholds(candidates, np.ones(len(candidates.risk)), thresholds)
+
+
+def unmeasured_sizes(
+    candidates: ScoredVisits,
+    own_scored: LabelledVisits,
+    calibration: PooledCalibration,
+    everyone: Everyone,
+    thresholds: FloatArray,
+    alpha: float,
+) -> FloatArray:
+    """R_i of every selected candidate of some of the new patients, NaN where one is not selected.
+
+    Patients may be taken in any portions: the others enter through `everyone` alone.
+    """
     n_peers = calibration.n_patients + 1
-    per_release = RESERVE * alpha * n_peers / max(candidates.n_patients, 1)
-    own = counts_at_thresholds(candidates, np.ones(len(candidates.risk)), thresholds)
-    bad = _weighted_bad(own_scored, thresholds) + _weighted_bad(calibration, thresholds).sum(axis=0)
-    visits = counts_at_thresholds(own_scored, own_scored.weight, thresholds)
-    visits += counts_at_thresholds(calibration, calibration.weight, thresholds).sum(axis=0)
-    releases = own.sum(axis=0) - own + visits / n_peers
+    per_release = RESERVE * alpha * n_peers / max(everyone.n_patients, 1)
+    bad = _weighted_bad(own_scored, thresholds) + calibration.bad
+    visits = counts_at_thresholds(own_scored, own_scored.weight, thresholds) + calibration.visits
+    releases = everyone.candidates - candidate_counts(candidates, thresholds) + visits / n_peers
 
     # B + B_q + w <= a (R + c + w / (K + 1)), solved for w: a threshold bears candidates up to this weight.
     bearable = (per_release * releases * (1.0 + ROUNDING) - bad) / (1.0 - per_release / n_peers)
@@ -75,7 +122,7 @@ def release_unmeasured_of_new_patients(
     for t in range(len(thresholds)):
         last[(position <= t) & (candidates.weight <= bearable[candidates.patient, t])] = t
     size = (bad[candidates.patient, last] + candidates.weight) / per_release
-    return prune(size, last >= 0, RESERVE * xi)
+    return np.where(last >= 0, size, np.nan)
 
 
 def _weighted_bad(visits: LabelledVisits, thresholds: FloatArray) -> FloatArray:

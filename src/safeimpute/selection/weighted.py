@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from safeimpute.errors import GuaranteeRefused
-from safeimpute.records.arrays import BoolArray, FloatArray
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.selection.bh import ROUNDING
 from safeimpute.selection.p_values import Scores, bad_weight_below, joint_ranks
 
@@ -53,6 +53,27 @@ def prune(own_size: FloatArray, selected: BoolArray, xi: float) -> BoolArray:
     kept = np.zeros(len(selected), dtype=bool)
     kept[selected] = scaled <= r_star * (1.0 + ROUNDING)
     return kept
+
+
+def least_release(scaled: FloatArray) -> IntArray:
+    """The least number of releases k that keeps a candidate in: scaled <= k, within rounding.
+
+    With it pruning is a matter of counting: #{scaled <= k} = #{least <= k} for every whole k.
+    """
+    least = np.maximum(np.ceil(scaled) - 1.0, 0.0)
+    for _ in range(2):  # the rounding allowance moves the boundary by less than one
+        least = np.where(scaled <= least * (1.0 + ROUNDING), least, least + 1.0)
+    return least.astype(np.int64)
+
+
+def largest_release(least: IntArray, how_many: IntArray) -> int:
+    """r* of `prune` from counts: the largest r such that at least r candidates have `least` <= r."""
+    order = np.argsort(least)
+    least, reached = least[order], np.cumsum(how_many[order])
+    # Between two values of `least` the count stands still, so r can grow up to the count itself.
+    until = np.append(least[1:] - 1, np.iinfo(np.int64).max)
+    largest = np.minimum(until, reached)
+    return int(np.max(largest[largest >= least], initial=0))
 
 
 def _own_bh_sizes(below: FloatArray, weight: FloatArray, total: float, alpha: float) -> FloatArray:

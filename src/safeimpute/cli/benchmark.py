@@ -1,0 +1,159 @@
+"""`safeimpute benchmark`: every method on the same splits, the paper's tables with time and memory."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from safeimpute.cli import options as opt
+from safeimpute.cli.progress import shown_progress
+
+if TYPE_CHECKING:
+    from safeimpute.evaluation.benchmark import Field
+    from safeimpute.evaluation.processes import Standing
+    from safeimpute.progress import Progress
+
+
+def benchmark(
+    context: typer.Context,
+    visits: opt.Visits,
+    target: opt.Target,
+    tolerance: opt.ToleranceText,
+    fdr: Annotated[str, typer.Option(help="Level, or several: 0.1,0.2.")],
+    methods: Annotated[str, typer.Option(help="all, or names such as mean,lightgbm,best.")] = "all",
+    splits: opt.Splits = 5,
+    test_fraction: opt.TestFraction = 0.2,
+    epochs_scale: Annotated[
+        float,
+        typer.Option(min=0.0, max=1.0, help="Share of the published training rounds; below 1: quick run."),
+    ] = 1.0,
+    repartitions: Annotated[int, typer.Option(min=1, help="Calibration/test draws per fit.")] = 100,
+    time_limit: Annotated[
+        float, typer.Option(min=1.0, help="Seconds one method may take on one split.")
+    ] = 14_400,
+    memory: Annotated[float, typer.Option(min=0.1, help="GiB one method may hold.")] = 16.0,
+    finished_only: Annotated[
+        bool, typer.Option("--finished-only", help="Run nothing: show what is finished so far.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="How many methods run at a time.")] = 1,
+    folder: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for benchmark.json, .md, .tex and the figure.")
+    ] = Path("out/benchmark"),
+    work: Annotated[
+        Path | None, typer.Option(help="Folder for finished cells, kept for a rerun (default: OUT/work).")
+    ] = None,
+    json_file: opt.JsonFile = None,
+    labs: opt.Labs = "",
+    attributes: opt.Attributes = "",
+    exclude: opt.Exclude = "",
+    columns: opt.Rename = "",
+    unit: opt.Unit = None,
+    seed: opt.Seed = 0,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
+    config: opt.ConfigFile = None,
+    force: opt.Force = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Compare every method on your own data: accuracy, release, time and memory, on the same hidden values.
+
+    Finished methods are kept: a run that was killed goes on where it stopped.
+    """
+    from safeimpute.config import resolve_device
+    from safeimpute.evaluation.benchmark import Field, gather, methods_asked_for
+    from safeimpute.evaluation.cells import Study, open_study
+    from safeimpute.evaluation.processes import Limits, run_cells
+    from safeimpute.report.benchmark_folder import print_benchmark, write_benchmark
+    from safeimpute.report.run_folder import save_json
+
+    field = Field(methods_asked_for(methods), tuple(range(seed, seed + splits)))
+    _check(context, folder, force=force)
+    levels = opt.numbers(fdr, "--fdr")
+    settings, table = opt.prepare(context, levels, "visits")
+    _refuse_too_few(table.arrays, seed, test_fraction, levels)
+    study = Study(
+        fingerprint=table.fingerprint,
+        tolerance=settings.allowed_error,
+        levels=levels,
+        test_fraction=test_fraction,
+        effort=epochs_scale,
+        repartitions=repartitions,
+        plausible=settings.plausible_range,
+    )
+    cells = open_study(work or folder / "work", study, table.arrays)
+    if not finished_only:
+        with shown_progress(quiet) as progress:
+            limits = Limits(time_limit, memory)
+            run_cells(cells, field.cells(), limits, resolve_device(device), jobs, _shown(progress, field))
+    result = {
+        "target": target,
+        "unit": settings.unit_known,
+        "tolerance": tolerance,
+        "splits": splits,
+        "split": "visits",
+        "test_fraction": test_fraction,
+        "n_visits": len(table),
+        "n_patients": table.patients,
+        "limits": {"seconds": time_limit, "memory_gib": memory},
+        **gather(cells, study, table.arrays, field),
+    }
+    write_benchmark(folder, result)
+    if json_file is not None:
+        save_json(result, json_file)
+    if not quiet:
+        print_benchmark(result, folder)
+
+
+def _check(context: typer.Context, folder: Path, *, force: bool) -> None:
+    """Refuse what a benchmark cannot honour, before any work."""
+    from safeimpute.errors import OptionError
+
+    if context.obj:
+        raise OptionError(
+            f"configuration file: [{next(iter(context.obj))}] changes a method's settings, but a benchmark runs all "
+            "methods with their published ones. Leave it out; --epochs-scale shortens the training of all."
+        )
+    if context.params["epochs_scale"] == 0:
+        raise OptionError("--epochs-scale must be above 0 and at most 1.")
+    if (folder / "benchmark.json").exists() and not force:
+        raise OptionError(
+            f"{folder} holds a finished benchmark, which would be overwritten. Use --force or another name; "
+            "with --force, finished methods are kept and only what is new is run."
+        )
+    ours = {"work", "figures", "benchmark.json", "benchmark.md", "benchmark.tex"}
+    if folder.is_dir() and {path.name for path in folder.iterdir()} - ours:
+        raise OptionError(f"{folder} holds files safeimpute did not write. Give a new folder.")
+
+
+def _refuse_too_few(arrays: Any, seed: int, test_fraction: float, levels: tuple[float, ...]) -> None:
+    """A level no method could release at is said at once, not once per method."""
+    from safeimpute.pipeline import split_for
+    from safeimpute.selection.claims import Claim
+    from safeimpute.selection.p_values import require_calibration_size
+    from safeimpute.splits import Role
+
+    calibration = split_for(Claim(), arrays, seed, test_fraction).rows(Role.CALIBRATION)
+    require_calibration_size(len(calibration), min(levels))
+
+
+def _shown(progress: "Progress", field: "Field") -> "Callable[[Standing], None]":
+    """Progress in words: what runs, on which split, how long it took, how long it may still take."""
+
+    def show(now: "Standing") -> None:
+        running = ", ".join(
+            f"{name.method} on split {field.seeds.index(name.seed) + 1} of {len(field.seeds)}"
+            for name in now.running
+        )
+        left = "" if now.remaining is None else f", about {_clock(now.remaining)} left"
+        stage = f"{now.done} of {now.total} done, {_clock(now.elapsed)} gone{left}"
+        progress(f"{running}: {stage}" if running else stage, now.done / now.total)
+
+    return show
+
+
+def _clock(seconds: float) -> str:
+    """Hours, minutes and seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,116 @@
+"""`safeimpute score`: visits that came in since, against a fitted model, on this machine or on Spark."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from safeimpute.cli import options as opt
+
+if TYPE_CHECKING:
+    from safeimpute.scorer import Account
+
+Model = Annotated[
+    Path, typer.Argument(help="Model folder (RUN_DIR/model, or what save wrote).", show_default=False)
+]
+NewVisits = Annotated[
+    Path,
+    typer.Argument(help="Table of the new visits, each patient's record whole.", show_default=False),
+]
+Out = Annotated[
+    Path,
+    typer.Option(
+        "--out", "-o", help="Imputation table: .parquet or .csv; with Spark a folder of parquet files."
+    ),
+]
+
+
+def score(
+    model: Model,
+    new_visits: NewVisits,
+    out: Out,
+    rule: Annotated[
+        str,
+        typer.Option(help="cutoff decides visit by visit; bh over the whole table (100 candidates or more)."),
+    ] = "cutoff",
+    engine: Annotated[
+        str, typer.Option(help="local, or spark (a table larger than this machine).")
+    ] = "local",
+    columns: opt.Rename = "",
+    without: Annotated[
+        str,
+        typer.Option(
+            help="Labs or attributes of the model that the table lacks: taken as never measured, no promise."
+        ),
+    ] = "",
+    threads: opt.Threads = None,
+    config: opt.ConfigFile = None,
+    force: opt.Force = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Impute and release new visits against a fitted model, without refitting."""
+    from safeimpute.errors import OptionError
+    from safeimpute.files import require_new
+
+    if engine not in ("local", "spark"):
+        raise OptionError(f"--engine {engine!r} is not known: local or spark.")
+    require_new(out, force=force)
+    if engine == "spark":
+        from safeimpute.spark import score_files
+
+        account = score_files(
+            model,
+            new_visits,
+            out,
+            rule,
+            columns=opt.renames(columns),
+            without=opt.names(without),
+            force=force,
+        )
+    else:
+        account = _score_here(model, new_visits, out, rule, columns, without)
+    if not quiet:
+        _say(account, out)
+
+
+def _score_here(model: Path, new_visits: Path, out: Path, rule: str, columns: str, without: str) -> "Account":
+    from safeimpute.errors import OptionError
+    from safeimpute.files import finished_file
+    from safeimpute.records.tables import read_visits
+    from safeimpute.report.run_folder import write_csv
+    from safeimpute.scorer import Scorer, check_rule
+
+    if out.suffix not in (".parquet", ".csv"):
+        raise OptionError(f"{out.name!r} has no suffix to write by: .parquet or .csv.")
+    scorer = Scorer.load(model)
+    table = read_visits(new_visits, opt.renames(columns))
+    result = scorer.score_whole(table, check_rule(rule), opt.names(without))
+    with finished_file(out) as partial:
+        if out.suffix == ".csv":
+            write_csv(result.table, partial)
+        else:
+            result.table.write_parquet(partial)
+    return result.account
+
+
+def _say(account: "Account", out: Path) -> None:
+    """What came out and what it promises, in plain words."""
+    typer.echo(f"{account.visits:,} visits of {account.patients:,} patients")
+    if account.known_patients:
+        typer.echo(f"  {account.known_patients:,} patients are known to the model: outside its promise")
+    if account.ignored:
+        typer.echo(f"Not used: {', '.join(account.ignored)} (unknown to the model)")
+    for name, rows in account.unknown_levels.items():
+        typer.echo(f"{name}: {rows:,} rows hold a level the model never met")
+    missing = account.released + sum(account.withheld.values())
+    typer.echo(f"{account.target} missing at {missing:,} visits")
+    typer.echo(f"  released  {account.released:>7,}  ({account.released / max(missing, 1):.0%})")
+    typer.echo(f"  withheld  {missing - account.released:>7,}")
+    for reason, count in account.withheld.items():
+        typer.echo(f"            {count:>7,}  {reason}")
+    if account.no_promise:
+        typer.echo(f"No guarantee: {account.no_promise}.")
+    else:
+        typer.echo(f"Promise: {account.promise}")
+        typer.echo(f"Assumption: {account.assumption}")
+    typer.echo(f"Table: {out}")

@@ -1,0 +1,54 @@
+"""A finished run as its folder records it, ready to be repeated on the very same visits."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from safeimpute.config import make_config
+from safeimpute.errors import OptionError
+from safeimpute.records.bundled import load_pbc
+from safeimpute.records.tables import read_visits
+from safeimpute.records.visits import prepare_visits
+
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """Where the visits came from and how they were imputed."""
+
+    config: dict[str, Any]
+    path: Path | None  # None: the bundled visits
+    columns: dict[str, str]
+    fingerprint: str
+
+    def visits(self) -> pl.DataFrame:
+        """The visits again, or an error where they have changed since."""
+        if self.path is not None and not self.path.is_file():
+            raise OptionError(
+                f"the run's visits are no longer where they were ({self.path.name!r}). Put the file back, or use "
+                "safeimpute run with its new place."
+            )
+        table = load_pbc() if self.path is None else read_visits(self.path, self.columns)
+        if prepare_visits(table, make_config(**self.config).columns).fingerprint != self.fingerprint:
+            raise OptionError("the visits have changed since that run. Use safeimpute run on the new table.")
+        return table
+
+
+def read_earlier_run(folder: Path) -> EarlierRun:
+    """What `run.json` says about a run."""
+    try:
+        manifest = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        source = manifest["input"]
+        return EarlierRun(
+            config=dict(manifest["config"]),
+            path=Path(source["path"]) if source["path"] else None,
+            columns=dict(source["columns"]),
+            fingerprint=source["visits_sha256"],
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        raise OptionError(
+            f"{folder} records no run that can be repeated (run.json). Give the folder of a finished run of this "
+            "version."
+        ) from None

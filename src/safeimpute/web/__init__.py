@@ -1,0 +1,1 @@
+"""The review page: a local server over one run's folder, a log of decisions, and static files without a build step."""

@@ -1,0 +1,168 @@
+"""The page's routes: each reads or appends, says it in JSON, and leaves the rest to the module it calls."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import FastAPI, Query, Request
+from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.staticfiles import StaticFiles
+from pydantic import BaseModel, Field, StringConstraints
+
+from safeimpute.errors import OptionError, SafeImputeError
+from safeimpute.web.decisions import DecisionLog, Imputation
+from safeimpute.web.export import Format, accepted_values, export_bytes, export_note
+from safeimpute.web.guard import REPORT_POLICY, Access, Guard
+from safeimpute.web.patients import Filters, list_patients
+from safeimpute.web.rerun import Rerun
+from safeimpute.web.review_state import ACCEPTED, REJECTED, ReviewState
+from safeimpute.web.run_data import RunData
+from safeimpute.web.trajectory import read_patient
+
+STATIC = Path(__file__).parent / "static"
+TOLD = (
+    *("target", "unit", "fdr", "tolerance", "tolerance_in_words", "preset", "claim"),
+    *("promise", "assumption", "limits", "missing", "released", "withheld", "withheld_by_reason"),
+)
+Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=80)]
+Comment = Annotated[str, StringConstraints(strip_whitespace=True, max_length=2000)]
+
+
+class NewDecision(BaseModel):
+    """What a reviewer sends about one imputation."""
+
+    imputation: Annotated[int, Field(ge=0)]
+    kind: Literal["accept", "reject", "comment"]
+    reviewer: Name
+    comment: Comment = ""
+
+
+class Undo(BaseModel):
+    """Whose last decision to take back."""
+
+    reviewer: Name
+
+
+class Levels(BaseModel):
+    """The levels of a new run."""
+
+    tolerance: Annotated[str, StringConstraints(max_length=40)]
+    fdr: Annotated[float, Field(gt=0, lt=1)]
+
+
+def create_app(run: RunData, log: DecisionLog, access: Access) -> FastAPI:
+    """The whole page over one run."""
+    state, rerun = ReviewState(log, len(run.imputations)), Rerun(run)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        rerun.stop()
+
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
+    app.add_middleware(Guard, access=access)
+    app.add_exception_handler(SafeImputeError, _as_json)
+    _add_reading(app, run, state)
+    _add_deciding(app, run, log, state)
+    _add_rerun(app, rerun)
+    app.mount("/", StaticFiles(directory=STATIC, html=True))
+    return app
+
+
+def _as_json(_: Request, error: Exception) -> Response:
+    return JSONResponse({"detail": str(error)}, status_code=409)
+
+
+def _add_reading(app: FastAPI, run: RunData, state: ReviewState) -> None:
+    @app.get("/api/run")
+    def about() -> dict[str, Any]:
+        values, risks = run.imputations["value"], run.imputations["risk"]
+        return {
+            **{name: run.summary[name] for name in TOLD},
+            "name": run.folder.name,
+            "guaranteed": run.guaranteed,
+            "export_note": export_note(run),
+            "value_range": [values.min(), values.max()],
+            "risk_range": [risks.min(), risks.max()],
+            "interval": run.manifest["config"]["interval"],
+            "exploration": run.exploration,
+            "progress": _progress(run, state),
+        }
+
+    @app.get("/api/patients")
+    def patients(filters: Annotated[Filters, Query()]) -> dict[str, Any]:
+        return list_patients(run, state.marks(), filters)
+
+    @app.get("/api/patients/{patient}")
+    def patient(patient: int) -> dict[str, Any]:
+        return read_patient(run, state, patient)
+
+    @app.get("/report")
+    def report() -> FileResponse:
+        return _sandboxed(run.folder / "report.html")
+
+    @app.get("/export/accepted.{kind}")
+    def export(kind: Format) -> Response:
+        content = export_bytes(accepted_values(run, state), kind)
+        media = "text/csv; charset=utf-8" if kind == "csv" else "application/octet-stream"
+        name = f'attachment; filename="accepted.{kind}"'
+        return Response(content, media_type=media, headers={"content-disposition": name})
+
+
+def _progress(run: RunData, state: ReviewState) -> dict[str, int]:
+    marks = state.marks()
+    released = run.imputations["released"]
+    return {
+        "accepted": int((marks == ACCEPTED).sum()),
+        "rejected": int((marks == REJECTED).sum()),
+        "open": int((released & (marks != ACCEPTED) & (marks != REJECTED)).sum()),
+    }
+
+
+def _add_deciding(app: FastAPI, run: RunData, log: DecisionLog, state: ReviewState) -> None:
+    @app.post("/api/decisions")
+    def decide(decision: NewDecision) -> dict[str, Any]:
+        row = _imputation(run, decision)
+        about = Imputation(decision.imputation, row["subject"], row["time_text"], row["value"])
+        log.add(decision.reviewer, about, decision.kind, decision.comment)
+        return {"patient": row["patient"], "progress": _progress(run, state)}
+
+    @app.post("/api/undo")
+    def undo(given: Undo) -> dict[str, Any]:
+        imputation = log.undo(given.reviewer)
+        if imputation is None:
+            raise OptionError(f"{given.reviewer} has no decision left to undo.")
+        patient = run.imputations["patient"][imputation]
+        return {"patient": patient, "imputation": imputation, "progress": _progress(run, state)}
+
+
+def _imputation(run: RunData, decision: NewDecision) -> dict[str, Any]:
+    """The row a decision speaks of; refused where the decision cannot stand."""
+    if decision.imputation >= len(run.imputations):
+        raise OptionError("there is no such imputation in this run.")
+    row = run.imputations.row(decision.imputation, named=True)
+    if decision.kind == "accept" and not row["released"]:
+        raise OptionError("a withheld value cannot be accepted: nothing is promised about it.")
+    if decision.kind == "comment" and not decision.comment:
+        raise OptionError("the comment is empty.")
+    return row
+
+
+def _add_rerun(app: FastAPI, rerun: Rerun) -> None:
+    @app.post("/api/rerun")
+    def start(levels: Levels) -> dict[str, Any]:
+        rerun.start(levels.tolerance, levels.fdr)
+        return rerun.status()
+
+    @app.get("/api/rerun")
+    def status() -> dict[str, Any]:
+        return rerun.status()
+
+    @app.get("/rerun/report")
+    def report() -> FileResponse:
+        return _sandboxed(rerun.report())
+
+
+def _sandboxed(path: Path) -> FileResponse:
+    return FileResponse(path, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})

@@ -1,0 +1,82 @@
+"""The list of patients: filtered, sorted by what needs a look, one page at a time."""
+
+from typing import Annotated, Any, Literal
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from safeimpute.web.review_state import ACCEPTED, REJECTED, UNDECIDED
+from safeimpute.web.run_data import RunData
+
+PAGE_SIZE = 50
+MARK_NUMBERS = {"undecided": UNDECIDED, "accepted": ACCEPTED, "rejected": REJECTED}
+
+
+class Filters(BaseModel):
+    """Which page of which patients: those with an imputation that matches."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    release: Literal["all", "released", "withheld"] = "all"
+    review: Literal["all", "undecided", "accepted", "rejected"] = "all"
+    risk_from: float | None = None
+    risk_to: float | None = None
+    value_from: float | None = None
+    value_to: float | None = None
+    search: Annotated[str, Field(max_length=200)] = ""
+    page: Annotated[int, Field(ge=0)] = 0
+
+
+def list_patients(run: RunData, marks: pl.Series, filters: Filters) -> dict[str, Any]:
+    """One page of patients, the ones most in need of a look first."""
+    matches = pl.all_horizontal(_conditions(filters)).alias("matches")
+    patients = _by_need(run.imputations.lazy().with_columns(marks).with_columns(matches)).collect()
+    rows = patients.slice(filters.page * PAGE_SIZE, PAGE_SIZE)
+    return {
+        "patients": len(patients),
+        "imputations": int(patients["matching"].sum()),
+        "page": filters.page,
+        "pages": max(1, -(-len(patients) // PAGE_SIZE)),
+        "rows": rows.to_dicts(),
+    }
+
+
+def _conditions(filters: Filters) -> list[pl.Expr]:
+    conditions = [pl.lit(True)]
+    if filters.release != "all":
+        conditions.append(pl.col("released") == (filters.release == "released"))
+    if filters.review != "all":
+        conditions.append(pl.col("review") == MARK_NUMBERS[filters.review])
+    for name, low, high in (
+        ("risk", filters.risk_from, filters.risk_to),
+        ("value", filters.value_from, filters.value_to),
+    ):
+        if low is not None:
+            conditions.append(pl.col(name) >= low)
+        if high is not None:
+            conditions.append(pl.col(name) <= high)
+    if filters.search:
+        wanted = filters.search.lower()
+        conditions.append(pl.col("subject").str.to_lowercase().str.contains(wanted, literal=True))
+    return conditions
+
+
+def _by_need(imputations: pl.LazyFrame) -> pl.LazyFrame:
+    """A released value nobody has decided about needs a look, and the riskier the sooner."""
+    undecided = pl.col("review") == UNDECIDED
+    needs = pl.col("released") & undecided
+    return (
+        imputations.group_by("patient")
+        .agg(
+            pl.col("subject").first(),
+            pl.len().alias("imputations"),
+            pl.col("released").sum(),
+            (~undecided).sum().alias("decided"),
+            needs.sum().alias("open"),
+            pl.col("risk").filter(needs).max().alias("open_risk"),
+            pl.col("matches").sum().alias("matching"),
+            pl.col("risk").filter(needs & pl.col("matches")).max().alias("need"),
+        )
+        .filter(pl.col("matching") > 0)
+        .sort(["need", "patient"], descending=[True, False], nulls_last=True)
+    )

@@ -1,0 +1,93 @@
+"""A new run at levels chosen on the page: `safeimpute rerun` as a process of its own, one at a time."""
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from safeimpute.errors import OptionError
+from safeimpute.web.run_data import RunData
+
+LABEL = "level chosen after looking: no guarantee"
+
+
+class Rerun:
+    """The last new run started from this page."""
+
+    def __init__(self, run: RunData) -> None:
+        self.run = run
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._folder: Path | None = None
+        self._lines: list[str] = []
+
+    def start(self, tolerance: str, fdr: float) -> None:
+        """Begin; refuses the run's own levels and a second run beside a running one."""
+        from safeimpute.config import make_config  # brings the imputers along: only where a run is asked for
+
+        config = self.run.manifest["config"]
+        make_config(**config | {"tolerance": tolerance, "fdr": fdr})
+        if (str(config["tolerance"]), config["fdr"]) == (tolerance, fdr):
+            raise OptionError("the run on this page already has these levels. Choose others.")
+        with self._lock:
+            if self._process is not None and self._process.poll() is None:
+                raise OptionError("a new run is already under way. Wait until it has finished.")
+            self._folder, self._lines = _free_name(self.run.folder), []
+            self._process = subprocess.Popen(  # noqa: S603 - our own program; the levels were checked above
+                _command(self.run.folder, tolerance, fdr, self._folder),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            threading.Thread(target=self._follow, args=(self._process,), daemon=True).start()
+
+    def _follow(self, process: subprocess.Popen[str]) -> None:
+        for line in process.stderr or ():
+            self._lines.append(line.strip())
+        process.wait()
+
+    def status(self) -> dict[str, Any]:
+        """Nothing yet, running with its last words, finished with the outcome, or failed with the reason."""
+        process, folder = self._process, self._folder
+        if process is None or folder is None:
+            return {"state": "none"}
+        told = {"folder": folder.name, "label": LABEL, "lines": self._lines[-6:]}
+        if process.poll() is None:
+            return {"state": "running", **told}
+        if process.returncode:
+            return {"state": "failed", **told}
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        kept = {
+            name: summary[name] for name in ("released", "withheld", "missing", "fdr", "tolerance_in_words")
+        }
+        serve = shlex.join(["safeimpute", "serve", str(folder)])
+        return {"state": "finished", **told, "promise": summary["promise"], "serve": serve, **kept}
+
+    def report(self) -> Path:
+        """The finished new run's report."""
+        if self.status()["state"] != "finished" or self._folder is None:
+            raise OptionError("no new run has finished yet.")
+        return self._folder / "report.html"
+
+    def stop(self) -> None:
+        """End a run still under way; it leaves nothing behind."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)  # lets it clear away what is unfinished
+            self._process.wait()
+
+
+def _command(run: Path, tolerance: str, fdr: float, out: Path) -> list[str]:
+    program = [sys.executable, "-m", "safeimpute", "rerun", str(run)]
+    return [*program, f"--tolerance={tolerance}", f"--fdr={fdr!r}", f"--out={out}"]
+
+
+def _free_name(folder: Path) -> Path:
+    """A folder beside the run that is not there yet."""
+    number = 1
+    while (found := folder.with_name(f"{folder.name}-after-looking-{number}")).exists():
+        number += 1
+    return found

@@ -1,0 +1,95 @@
+"""A run's folder as the review page reads it: imputations in memory, a patient's visits from disk when asked for."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from safeimpute.errors import OptionError
+from safeimpute.records.bundled import PBC_UNITS
+from safeimpute.records.catalogue import load_catalogue
+from safeimpute.report.review_folder import LAB_PREFIX
+
+
+@dataclass(frozen=True)
+class RunData:
+    """One finished run."""
+
+    folder: Path
+    identity: (
+        str  # SHA-256 of imputations.parquet: decisions about another table of imputations do not count here
+    )
+    imputations: pl.DataFrame  # as written, with the patient's number and plain text for identifier and time
+    summary: dict[str, Any]
+    manifest: dict[str, Any]
+    exploration: dict[str, Any]
+
+    @property
+    def guaranteed(self) -> bool:
+        return not self.manifest.get("levels_chosen_after_looking")
+
+    @property
+    def visits_file(self) -> Path:
+        return self.folder / "review" / "visits.parquet"
+
+    @property
+    def why_file(self) -> Path:
+        return self.folder / "why.parquet"
+
+    def unit_of(self, lab: str) -> str | None:
+        """The lab's unit as far as it is known."""
+        if lab == self.summary["target"]:
+            return str(self.summary["unit"]) if self.summary["unit"] else None
+        if self.manifest["input"].get("path") is None:
+            return PBC_UNITS.get(lab)
+        known = load_catalogue().labs.get(lab)
+        return known.unit if known else None
+
+
+def read_run(folder: Path) -> RunData:
+    """Read a finished run, or say what is missing."""
+    try:
+        imputations = pl.read_parquet(folder / "imputations.parquet")
+        summary, manifest, exploration = (
+            json.loads((folder / name).read_text(encoding="utf-8"))
+            for name in ("summary.json", "run.json", "review/exploration.json")
+        )
+        patient = _patient_of_each(folder / "review" / "visits.parquet", len(imputations))
+    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
+        raise OptionError(
+            f"{folder} cannot be reviewed ({type(error).__name__}): it is no finished run of this version. Give the "
+            "folder of a run or demo, or run it again."
+        ) from None
+    plain = imputations.with_columns(
+        pl.Series("patient", patient),
+        pl.col("subject_id").cast(pl.String).alias("subject"),
+        pl.col("time").cast(pl.String).alias("time_text"),
+        *(_finite(name) for name in ("value", "lower", "upper", "risk", "p_value")),
+    ).with_row_index("imputation")
+    return RunData(folder, _sha256(folder / "imputations.parquet"), plain, summary, manifest, exploration)
+
+
+def _finite(name: str) -> pl.Expr:
+    """An interval without bounds has none to draw, and JSON has no word for infinity."""
+    return pl.when(pl.col(name).is_finite()).then(pl.col(name)).alias(name)
+
+
+def _patient_of_each(visits: Path, imputations: int) -> pl.Series:
+    """The patient's number of every imputation."""
+    table = pl.read_parquet(visits, columns=["patient", "imputation"])
+    numbers = table.filter(pl.col("imputation") >= 0).sort("imputation")["patient"]
+    if len(numbers) != imputations:
+        raise ValueError("visits and imputations do not belong together")
+    return numbers
+
+
+def lab_names(visits: pl.DataFrame) -> list[str]:
+    return [name.removeprefix(LAB_PREFIX) for name in visits.columns if name.startswith(LAB_PREFIX)]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

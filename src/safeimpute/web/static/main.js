@@ -1,0 +1,195 @@
+// The page as a whole: what is open, what a key or button does, and keeping every part in step.
+
+import { getJson, postJson } from "./api.js";
+import { drawCourse, markChosen } from "./chart.js";
+import { showDetail } from "./detail.js";
+import { announce, byId, count, number, percent, plain } from "./dom.js";
+import { startExplore } from "./explore.js";
+import { startKeys } from "./keys.js";
+import { markOpen, neighbour, refreshRow, startList } from "./list.js";
+import { startTips } from "./tips.js";
+
+const page = { run: null, course: null, chosen: null, showExplore: () => {}, turn: Promise.resolve() };
+
+const chosen = () => page.course?.imputations.find((each) => each.imputation === page.chosen);
+
+// Acts wait for one another, so that fast keys never overtake what they follow; errors are said aloud.
+function turn(act) {
+  page.turn = page.turn.then(act).catch((error) => announce(error.message));
+  return page.turn;
+}
+
+async function open(patient, wanted = null) {
+  page.course = await getJson(`/api/patients/${patient}`);
+  const { imputations, subject } = page.course;
+  byId("nobody").hidden = true;
+  byId("course").hidden = false;
+  document.body.classList.add("showing-patient");
+  byId("subject").textContent = `Patient ${plain(subject)}`;
+  const released = imputations.filter((each) => each.released).length;
+  byId("counts").textContent = `${count(page.course.days.length, "visit")}; ${page.run.target} imputed at `
+    + `${imputations.length}: ${released} released, ${imputations.length - released} withheld`;
+  markOpen(patient);
+  history.replaceState(null, "", `#patient=${patient}`);
+  drawCourse(page.course, page.run, choose);
+  choose(wanted ?? firstToLookAt(imputations));
+}
+
+// The riskiest released value nobody decided about; else the first.
+function firstToLookAt(imputations) {
+  const waiting = imputations.filter((each) => each.released && each.review === "undecided");
+  const first = waiting.sort((one, other) => other.risk - one.risk)[0] ?? imputations[0];
+  return first.imputation;
+}
+
+function choose(imputation) {
+  page.chosen = imputation;
+  markChosen(imputation);
+  showDetail(chosen(), page.course, page.run, act);
+}
+
+// A decision is about the value that was shown when the key was pressed, or about none.
+function act(kind) {
+  const meant = page.chosen;
+  return turn(() => (kind === "undo" ? undo() : decide(kind, meant)));
+}
+
+async function decide(kind, meant) {
+  if (meant === null) return announce("Choose a patient first.");
+  if (meant !== page.chosen) return announce("The page had moved on, so nothing was decided. Press again.");
+  const comment = kind === "comment" ? await askComment() : "";
+  if (comment === null || !reviewer()) return null;
+  const done = await postJson("/api/decisions", { imputation: meant, kind, comment, reviewer: reviewer() });
+  await decided(done, meant);
+  return announce({ accept: "Accepted.", reject: "Rejected.", comment: "Comment kept." }[kind]);
+}
+
+async function undo() {
+  if (!reviewer()) return;
+  const done = await postJson("/api/undo", { reviewer: reviewer() });
+  await decided(done, done.imputation);
+  announce("Your last decision was taken back.");
+}
+
+async function decided(done, imputation) {
+  showProgress(done.progress);
+  await open(done.patient, imputation);
+  refreshRow(page.course);
+}
+
+function reviewer() {
+  const name = byId("reviewer").value.trim();
+  if (!name) {
+    byId("reviewer").focus();
+    announce("Enter your name first: it is kept with every decision.");
+  }
+  return name;
+}
+
+function askComment() {
+  const [box, text] = [byId("comment-box"), byId("comment")];
+  text.value = "";
+  box.returnValue = "";
+  box.showModal();
+  return new Promise((resolve) => {
+    box.addEventListener("close", () => {
+      const said = text.value.trim();
+      resolve(box.returnValue === "save" && said ? said : null);
+    }, { once: true });
+  });
+}
+
+async function step(by) {
+  const imputations = page.course?.imputations ?? [];
+  const next = imputations[imputations.indexOf(chosen()) + by];
+  if (next) choose(next.imputation);
+  else if (await stepPatient(by)) choose(page.course.imputations.at(by > 0 ? 0 : -1).imputation);
+}
+
+async function stepPatient(by) {
+  const patient = await neighbour(by);
+  if (patient === null) announce(by > 0 ? "That was the last patient." : "That was the first patient.");
+  else await open(patient);
+  return patient !== null;
+}
+
+function view(name) {
+  for (const each of ["review", "explore"]) {
+    byId(`view-${each}`).hidden = each !== name;
+    byId(`tab-${each}`).setAttribute("aria-selected", String(each === name));
+  }
+  if (name === "explore") page.showExplore();
+  else if (page.course) drawAgain();
+}
+
+function drawAgain() {
+  drawCourse(page.course, page.run, choose);
+  markChosen(page.chosen);
+}
+
+function showProgress({ accepted, rejected, open: waiting }) {
+  byId("progress").textContent = `${number(accepted)} accepted, ${number(rejected)} rejected, `
+    + `${number(waiting)} released values not yet decided`;
+}
+
+function showRun(run) {
+  document.title = `Review: ${plain(run.target)}`;
+  byId("run-name").textContent = plain(run.name);
+  byId("answer").textContent = `${number(run.released)} of ${number(run.missing)} missing ${plain(run.target)} values `
+    + `released (${percent(run.released / Math.max(1, run.missing))})`;
+  byId("promise").textContent = run.promise;
+  byId("promise").classList.toggle("flag", !run.guaranteed);
+  byId("export-note").textContent = run.export_note;
+  byId("value-unit").textContent = run.unit ? ` (${plain(run.unit, 16)})` : "";
+  for (const name of ["risk", "value"]) {
+    const [low, high] = run[`${name}_range`];
+    document.querySelector(`[name=${name}_from]`).placeholder = number(low);
+    document.querySelector(`[name=${name}_to]`).placeholder = number(high);
+  }
+  showProgress(run.progress);
+}
+
+function listen() {
+  const name = byId("reviewer");
+  name.value = localStorage.getItem("reviewer") ?? "";
+  name.addEventListener("change", () => localStorage.setItem("reviewer", name.value.trim()));
+  byId("tab-review").addEventListener("click", () => view("review"));
+  byId("tab-explore").addEventListener("click", () => view("explore"));
+  byId("to-list").addEventListener("click", () => document.body.classList.remove("showing-patient"));
+  let width = innerWidth;
+  addEventListener("resize", () => {
+    if (innerWidth === width) return;
+    width = innerWidth;
+    view(byId("view-explore").hidden ? "review" : "explore");
+  });
+  startTips(page.run, (wanted) => page.course.imputations.find((each) => each.imputation === wanted));
+  startKeys([
+    [["j"], "next imputed value, then the next patient", () => turn(() => step(1))],
+    [["k"], "previous imputed value", () => turn(() => step(-1))],
+    [["n"], "next patient", () => turn(() => stepPatient(1))],
+    [["p"], "previous patient", () => turn(() => stepPatient(-1))],
+    [["a"], "accept", () => act("accept")],
+    [["r"], "reject", () => act("reject")],
+    [["c"], "comment", () => act("comment")],
+    [["u"], "undo your last decision", () => act("undo")],
+    [["/"], "find a patient", () => { view("review"); byId("search").focus(); }],
+    [["e"], "other levels, and back", () => view(byId("view-explore").hidden ? "explore" : "review")],
+    [["?"], "these keys", () => byId("help").showModal()],
+    [["Esc"], "leave a field, close a window", () => {}],
+  ]);
+}
+
+async function start() {
+  const listed = startList((patient) => turn(() => open(patient)));
+  page.run = await getJson("/api/run");
+  showRun(page.run);
+  page.showExplore = startExplore(page.run);
+  listen();
+  await listed;
+  const kept = /^#patient=(\d+)$/.exec(location.hash);
+  const narrow = matchMedia("(max-width: 720px)").matches;
+  if (kept) await open(Number(kept[1]));
+  else if (!narrow) await stepPatient(1);
+}
+
+turn(start);
