@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from safeimpute.report.benchmark_tables import by_accuracy, heading
+from safeimpute.report.benchmark_tables import by_accuracy, heading, label_of
 from safeimpute.report.figure_style import in_percent, save, styled
 from safeimpute.report.palette import CATEGORIES, INK, MUTED, NEUTRAL, RELEASED, plain_text
 
@@ -45,7 +45,7 @@ def _accuracy(axes: Axes, result: dict[str, Any], order: list[str]) -> None:
         error_kw={"ecolor": INK, "elinewidth": 1},
         height=0.7,
     )
-    axes.set_yticks(list(rows), order)
+    axes.set_yticks(list(rows), [label_of(result, name) for name in order])
     axes.invert_yaxis()
     axes.grid(axis="x")
     axes.grid(visible=False, axis="y")

@@ -43,7 +43,7 @@ def _with_all_splits(result: dict[str, Any]) -> list[str]:
     return [name for name, row in methods.items() if row["splits_done"] == most > 0]
 
 
-def _label(result: dict[str, Any], name: str) -> str:
+def label_of(result: dict[str, Any], name: str) -> str:
     """A method's name, with its number of splits where it finished fewer than others."""
     done = result["methods"][name]["splits_done"]
     return name if name in _with_all_splits(result) else f"{name} ({done} of {result['splits']} splits)"
@@ -79,7 +79,7 @@ def accuracy_table(result: dict[str, Any]) -> Table:
         against = [_against(row["against"][rival]) if rival != name else NONE for rival in rivals]
         rows.append(
             (
-                _label(result, name),
+                label_of(result, name),
                 mean_se(row["imputation"]["mae"]),
                 mean_se(row["imputation"]["rmse"]),
                 *against,
@@ -143,7 +143,7 @@ def _most_first(result: dict[str, Any], names: Iterable[str]) -> list[Entry]:
     """A name, releases and AUC per line; our presets twice, with their own risk and with everybody's."""
     entries: list[Entry] = []
     for name in names:
-        label, row = _label(result, name), result["methods"][name]
+        label, row = label_of(result, name), result["methods"][name]
         if "validation_risk" not in row:
             entries.append((label, row["release"], row["risk_auc"]))
             continue
@@ -164,7 +164,7 @@ def shared_table(result: dict[str, Any], whose: str) -> Table:
             cells += [mean_se(at["mae"]), mean_se(at["rmse"]), NONE if empty else _number(precise, "{:.3f}")]
         published = result["published"]["under_selection"].get(name)
         rows.append(
-            (_label(result, name), *cells, _published(published, "mae"), _published(published, "precision"))
+            (label_of(result, name), *cells, _published(published, "mae"), _published(published, "precision"))
         )
     head: tuple[str, ...] = ("method",)
     for level in levels:

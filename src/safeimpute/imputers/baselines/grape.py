@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from safeimpute.imputers.baselines.neural import (
-    as_array,
+    UnitInterval,
     draw_seed,
     generator,
     scaled,
@@ -134,10 +134,7 @@ class BipartiteNetwork(nn.Module):
 
 
 class Grape:
-    """Trains on the whole graph at once; a random part of the edges carries messages in each epoch.
-
-    Values stay in standard units. Between 0 and 1, as first published, yes-no columns would rule the loss.
-    """
+    """Trains on the whole graph at once; a random part of the edges carries messages in each epoch."""
 
     def __init__(self, effort: float = 1.0, settings: GrapeSettings | None = None) -> None:
         self.effort, self.settings = effort, settings or GrapeSettings()
@@ -147,18 +144,19 @@ class Grape:
         return fit_on_table(task, lambda table: self._learn(table, seed, device))
 
     def _learn(self, table: FloatArray, seed: int, device: str) -> Predict:
+        interval = UnitInterval.of(table)
         with seeded_weights(seed):
             network = BipartiteNetwork(table.shape[1], self.settings).to(device)
-        values, seen = values_and_mask(table, device)
+        values, seen = values_and_mask(interval.scale(table), device)
         epochs = scaled(self.settings.epochs, self.effort)
         with tensor_cores():
             _train(network, values, seen, epochs, self.settings, generator(seed, device))
 
         def predict(asked: FloatArray) -> FloatArray:
             with torch.no_grad():
-                visits, columns = network.nodes(*values_and_mask(asked, device))
-                z = network.edge_values(visits, columns[TARGET : TARGET + 1])
-            return as_array(z.squeeze(1))
+                visits, columns = network.nodes(*values_and_mask(interval.scale(asked), device))
+                share = network.edge_values(visits, columns[TARGET : TARGET + 1])
+            return interval.target_back(share.squeeze(1))
 
         return predict
 

@@ -118,10 +118,7 @@ def _initialise(module: nn.Module) -> None:
 
 
 class ReMasker:
-    """Trains on all visits; imputes from all visible values of a visit.
-
-    Errors count in standard units. Between 0 and 1, as first published, yes-no columns would rule the loss.
-    """
+    """Trains on all visits; imputes from all visible values of a visit."""
 
     def __init__(self, effort: float = 1.0, settings: ReMaskerSettings | None = None) -> None:
         self.effort, self.settings = effort, settings or ReMaskerSettings()
@@ -159,15 +156,13 @@ def _train(
     optimiser = torch.optim.AdamW(
         network.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), fused=True
     )
-    weight = 1 / _variance(values, seen)
     steps = epochs * math.ceil(len(values) / settings.batch)
     warm_up = steps * settings.warm_up / settings.epochs
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: _rate(step, warm_up, steps))
     for _ in range(epochs):
         for rows in shuffled_batches(len(values), settings.batch, source):
             order, kept = _mask_again(seen[rows], settings.masked, source)
-            error = weight * (network(values[rows], order, kept) - values[rows]).square()
-            loss = _loss(error, seen[rows], order, kept)
+            loss = _loss(network(values[rows], order, kept), values[rows], seen[rows], order, kept)
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
@@ -190,15 +185,9 @@ def _mask_again(seen: Tensor, masked: float, source: torch.Generator) -> tuple[T
     return order, torch.arange(longest, device=seen.device) < stay
 
 
-def _variance(values: Tensor, seen: Tensor) -> Tensor:
-    """Of each column's visible values."""
-    count = seen.sum(dim=0)
-    mean = (values * seen).sum(dim=0) / count
-    return ((values - mean).square() * seen).sum(dim=0) / count
-
-
-def _loss(error: Tensor, seen: Tensor, order: Tensor, kept: Tensor) -> Tensor:
+def _loss(predicted: Tensor, values: Tensor, seen: Tensor, order: Tensor, kept: Tensor) -> Tensor:
     """Mean squared error over the values masked again plus that over the values that stayed."""
     stayed = torch.zeros_like(seen).scatter(1, order, kept)
+    error = (predicted - values).square()
     parts = [(error * part).sum() / part.sum().clamp_min(1) for part in (seen & ~stayed, stayed)]
     return parts[0] + parts[1]

@@ -1,0 +1,78 @@
+"""docs/benchmark.md from finished benchmarks: `python bench/benchmark_page.py [FOLDER]` (see bench/benchmark_data.py)."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmark_data import STUDIES
+
+from safeimpute.report.benchmark_tables import (
+    accuracy_table,
+    as_markdown,
+    failure_table,
+    heading,
+    reading,
+    release_table,
+    shared_table,
+)
+
+INTRODUCTION = """# Benchmark: every method on the same hidden values
+
+Made by `make benchmark` (`bench/benchmark_data.py` names data, tolerances and commands; `bench/benchmark_page.py` wrote
+this page). Splits by visits, seeds 0–4, 20 % of the measured targets hidden as test, the rest 70/15/15 training,
+validation, calibration; every method gets the same visits and trains for its published number of rounds. Where a
+method has fewer splits than others it stands below them and is left out of the reading: its mean speaks of other
+values, only its ratio to `best` on common splits compares.
+
+**Where it ran.** Cells marked GPU ran on one H200 that about twenty cells shared, so their times say what a busy GPU
+gives, not what the method needs alone; the others ran on two busy CPU cores. Splits that are missing were not run for
+want of time, or stopped at the limit that the last table of a section names; nothing was left out for its result.
+
+**Whose figures.** The columns headed *published* hold the paper's own figures, on cohorts nobody else has. They are for
+reference and cannot be compared with ours line by line.
+"""
+TITLES = {
+    "pbc_cholesterol": "Mayo PBC, cholesterol",
+    "pbc_albumin": "Mayo PBC, albumin",
+    "nafld_hdl": "Mayo NAFLD, HDL, the first 3,000 patients",
+    "mimic3_shape": "Simulated HbA1c, MIMIC-III shape",
+}
+
+
+def main() -> None:
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "out/benchmark")
+    results = {
+        name: json.loads((folder / name / "benchmark.json").read_text())
+        for name in STUDIES
+        if (folder / name / "benchmark.json").exists()
+    }
+    parts = [
+        INTRODUCTION,
+        "## Who wins where\n\n" + "\n\n".join(_won(name, each) for name, each in results.items()),
+    ]
+    for name, result in results.items():
+        parts.append(_section(name, result))
+        picture = Path("docs/images") / f"benchmark_{name}.png"
+        shutil.copyfile(folder / name / "figures" / "benchmark.png", picture)
+    Path("docs/benchmark.md").write_text("\n\n".join(part.strip() for part in parts) + "\n")
+    Path("docs/benchmark.json").write_text(json.dumps(results, separators=(",", ":")) + "\n")
+
+
+def _won(name: str, result: dict[str, Any]) -> str:
+    return f"**{TITLES[name]}.**\n" + "\n".join(f"- {sentence}" for sentence in reading(result))
+
+
+def _section(name: str, result: dict[str, Any]) -> str:
+    tables = [accuracy_table(result), release_table(result)]
+    tables += [shared_table(result, whose) for whose in ("best", "paper")]
+    failed = failure_table(result)
+    tables += [failed] if failed.rows else []
+    head = f"## {TITLES[name]}\n\n{heading(result)}.\n\n![Accuracy and release](images/benchmark_{name}.png)"
+    source = f"Published figures: {result['published']['source']}."
+    return "\n\n".join([head, *(as_markdown(table).replace("## ", "### ", 1) for table in tables), source])
+
+
+if __name__ == "__main__":
+    main()
