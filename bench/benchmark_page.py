@@ -1,4 +1,4 @@
-"""docs/benchmark.md from finished benchmarks: `python bench/benchmark_page.py [FOLDER]` (see bench/benchmark_data.py)."""
+"""docs/benchmark.md from finished benchmarks: `python bench/benchmark_page.py [FOLDER]`."""
 
 import json
 import shutil

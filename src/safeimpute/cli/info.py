@@ -13,7 +13,7 @@ def methods() -> None:
     for name, method in METHODS.items():
         missing = method.missing()
         state = f"needs {', '.join(missing)}" if missing else "ready"
-        typer.echo(f"{name:<14}{state:<20}{method.summary}")
+        typer.echo(f"{name:<14}{method.summary:<82}{state}")
 
 
 def doctor(
@@ -87,6 +87,7 @@ def _describe_installation() -> None:
     typer.echo(f"cpu threads {torch.get_num_threads()} of {os.cpu_count()}")
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none found; the CPU is used"
     typer.echo(f"gpu         {gpu}")
-    for extra, module in (("ehr", "ibis"), ("postgres", "psycopg"), ("spark", "pyspark")):
+    extras = {"baselines": "ot", "ehr": "ibis", "postgres": "psycopg", "spark": "pyspark", "web": "fastapi"}
+    for extra, module in extras.items():
         state = "installed" if util.find_spec(module) else f"missing: pip install 'safeimpute[{extra}]'"
         typer.echo(f"[{extra}]".ljust(12) + state)

@@ -61,7 +61,10 @@ def run(
 def demo(
     out: Out = Path("out/demo"),
     seed: opt.Seed = 0,
+    device: opt.Device = "auto",
     threads: opt.Threads = None,
+    memory: opt.Memory = None,
+    config: opt.ConfigFile = None,
     force: opt.Force = True,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -72,7 +75,8 @@ def demo(
         typer.echo(
             "Mayo Clinic trial in primary biliary cirrhosis: which missing cholesterol values can be trusted?"
         )
-    given = {"target": "cholesterol", "tolerance": "20%", "fdr": 0.2, "unit": "mg/dL", "random_state": seed}
+    given = {"target": "cholesterol", "tolerance": "20%", "fdr": 0.2, "unit": "mg/dL"}
+    given |= {"random_state": seed, "device": device}
     carry_out(load_pbc(), given, out, None, {}, force=force, quiet=quiet, why=True)
 
 
@@ -82,6 +86,8 @@ def rerun(
     fdr: opt.Fdr,
     out: Out,
     threads: opt.Threads = None,
+    memory: opt.Memory = None,
+    config: opt.ConfigFile = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:

@@ -77,7 +77,7 @@ def _score_here(model: Path, new_visits: Path, out: Path, rule: str, columns: st
     from safeimpute.errors import OptionError
     from safeimpute.files import finished_file
     from safeimpute.records.tables import read_visits
-    from safeimpute.report.run_folder import write_csv
+    from safeimpute.report.guarded_csv import write_csv
     from safeimpute.scorer import Scorer, check_rule
 
     if out.suffix not in (".parquet", ".csv"):

@@ -26,6 +26,8 @@ def simulate(
         ),
     ] = "none",
     seed: options.Seed = 0,
+    threads: options.Threads = None,
+    config: options.ConfigFile = None,
     force: options.Force = False,
     quiet: options.Quiet = False,
 ) -> None:

@@ -22,7 +22,7 @@ from safeimpute.records.arrays import FloatArray, IntArray
 
 Single = NDArray[np.float32]
 SCORING_BLOCK = 65_536  # visits whose inputs are made at once: bounds memory, changes no byte
-SCORING_BATCH = 1024  # fixed: a visit's bytes must not depend on how many visits are scored with it
+SCORING_BATCH = 128  # fixed: a visit's bytes must not depend on how many visits are scored with it
 FAR = 6.0  # inputs are clipped to this many standard deviations
 
 

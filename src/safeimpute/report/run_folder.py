@@ -14,7 +14,7 @@ import polars as pl
 from safeimpute import __version__
 from safeimpute.estimator import SafeImputer
 from safeimpute.files import finished_file
-from safeimpute.report.guarded_csv import write_csv as write_csv
+from safeimpute.report.guarded_csv import write_csv
 from safeimpute.report.summary import summarise_run
 
 PACKAGES = ("numpy", "scipy", "torch", "lightgbm", "polars", "pyarrow")
@@ -44,7 +44,7 @@ def write_run(
         _manifest(imputer, source, columns) | {"levels_chosen_after_looking": looked_before},
         folder / "run.json",
     )
-    imputer.save(folder / "model")
+    imputer.save(folder / "model", chosen_after_looking=looked_before)
     return summary
 
 
