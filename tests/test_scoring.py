@@ -14,10 +14,12 @@ from safeimpute.imputers.gcn import GcnSettings
 from safeimpute.pipeline import release
 from safeimpute.presets import PaperSettings
 from safeimpute.records.new_visits import read_new_visits
+from safeimpute.records.simulate import simulate
+from safeimpute.report.run_folder import write_run
 from safeimpute.scorer import Scorer
 from safeimpute.scoring import decide_jointly, score_new
 from safeimpute.splits import Role
-from scored_cohorts import LEVEL, TOLERANCE, fitted_cohort, new_visits
+from scored_cohorts import LEVEL, QUICK, TOLERANCE, fitted_cohort, new_visits
 
 KEYS = ["subject_id", "time"]
 SCOPE = "outside the guarantee's scope"
@@ -186,6 +188,29 @@ def test_a_level_chosen_after_looking_promises_nothing(
     table, account = Scorer.load(tmp_path / "model").score_whole(fresh)
     assert not table["released"].any()
     assert "after looking" in account.no_promise
+
+
+def test_a_run_redone_after_looking_leaves_a_model_that_promises_nothing(
+    fit: tuple[SafeImputer, pl.DataFrame], fresh: pl.DataFrame, tmp_path: Path
+) -> None:
+    imputer, visits = fit
+    write_run(tmp_path, imputer, imputer.impute(visits), None, {}, looked_before=True)
+    table, account = Scorer.load(tmp_path / "model").score_whole(fresh)
+    assert not table["released"].any()
+    assert account.promise == ""
+    assert "after looking" in account.no_promise
+
+
+def test_results_still_on_their_way_are_outside_every_promise(fresh: pl.DataFrame) -> None:
+    """A model that reads when results became known was calibrated on complete records; a live table is none."""
+    visits = simulate("mimic4", np.random.default_rng(3), patients=150).visits
+    reported = pl.when(pl.col("hba1c").is_not_null()).then(pl.col("time"))
+    visits = visits.with_columns(hba1c__known=reported)
+    told = {"target": "hba1c", "tolerance": TOLERANCE, "fdr": LEVEL, "best": QUICK}
+    imputer = SafeImputer(**told, claim="patients,unmeasured", past_only=True).fit(visits)
+    table, account = imputer.scorer().score_whole(fresh)
+    assert not table["released"].any()
+    assert "became known" in account.no_promise
 
 
 def test_a_joint_release_needs_a_batch(scorer: Scorer, fresh: pl.DataFrame) -> None:

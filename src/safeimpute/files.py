@@ -10,7 +10,7 @@ from pathlib import Path
 from safeimpute.errors import OptionError
 
 # A folder holding one of these was written by safeimpute and may be replaced when asked.
-OURS = ("run.json", "evaluation.json", "audit.json", "model.json")
+OURS = ("run.json", "evaluation.json", "audit.json", "model.json", "_score.json")
 
 
 def require_new(path: Path, *, force: bool) -> None:

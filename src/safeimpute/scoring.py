@@ -145,6 +145,11 @@ def _uncovered(scored: Scored) -> str:
             f"the model was fitted for the claim {scored.claim.name!r}; unmeasured visits of new patients need "
             f"{COVERED.name!r}"
         )
+    if scored.plan.best.blend.evidence.past_only and scored.arrays.known is not None:
+        return (
+            "the model reads when each result became known; in a table scored live, results still on their way look "
+            "unmeasured, which no calibration patient's did"
+        )
     if scored.measuring is None:
         return "the fitted table had no unmeasured visit, so that nothing was learnt about who gets measured"
     return ""

@@ -7,11 +7,13 @@ be released. Rows never travel to the driver.
 """
 
 import atexit
+import json
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,9 +99,12 @@ def score_files(
         scored = _scored_visits(table, model, chosen, without, None).persist(_on_disk())
         try:
             _table(scored).write.mode("overwrite").parquet(str(partial_folder))
-            return _account(scored, scorer, chosen, without, table.columns)
+            account = _account(scored, scorer, chosen, without, table.columns)
         finally:
             scored.unpersist()
+        # Names that begin with an underscore are no data to Spark.
+        (partial_folder / "_score.json").write_text(json.dumps(asdict(account), indent=2) + "\n")
+    return account
 
 
 def _session() -> "SparkSession":
@@ -107,7 +112,11 @@ def _session() -> "SparkSession":
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    session = SparkSession.builder.appName("safeimpute score").getOrCreate()
+    warehouse = (
+        Path(tempfile.gettempdir()) / "safeimpute-spark-warehouse"
+    )  # else one appears in the user's folder
+    builder = SparkSession.builder.appName("safeimpute score")
+    session = builder.config("spark.sql.warehouse.dir", str(warehouse)).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
 

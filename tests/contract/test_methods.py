@@ -17,6 +17,7 @@ from safeimpute.splits import Role, Task, hide, split_visits
 EFFORT = 0.001  # every method takes at least one round of training
 SLOW = {"csdi", "hyperimpute", "gain"}  # seconds per fit even so: `make test-full`
 HEAVY = {"grape", "transformer", "saits", "diffputer"} | SLOW  # their hard cases too
+FILL_HOLES_ALONE = {"tdm"}  # moves the missing values only, so that visible ones come back as they are
 HARDSHIPS = ("all-missing and constant labs", "one patient", "no other lab")
 
 available = [name for name, method in METHODS.items() if not method.missing()]
@@ -83,7 +84,8 @@ def test_unsorted_rows_and_columns_come_back_in_order(name: str) -> None:
 def test_no_visit_is_given_its_own_target_back(name: str) -> None:
     task = task_of(visits())
     own = task.visits.target_values[task.training]
-    assert np.mean(np.isclose(usual(name)[task.training], own, rtol=0, atol=1e-9)) < 0.5
+    given_back = np.mean(np.isclose(usual(name)[task.training], own, rtol=0, atol=1e-4))
+    assert (given_back < 0.5) == (name not in FILL_HOLES_ALONE)
 
 
 @methods(later=HEAVY)

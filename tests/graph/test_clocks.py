@@ -109,3 +109,16 @@ def test_clock_columns_are_read_and_never_inputs() -> None:
     plain = prepare_visits(table.drop("glucose__known", "hba1c__known"), ColumnChoice("hba1c"))
     assert plain.arrays.known is None
     assert plain.fingerprint != prepare_visits(table, ColumnChoice("hba1c")).fingerprint
+
+
+def test_the_clock_of_a_hidden_target_changes_nothing(visits: VisitArrays) -> None:
+    """Whether somebody measured there must not reach any visit once the target is hidden."""
+    task = hide(visits, split_visits(~np.isnan(visits.target_values), np.random.default_rng(0)))
+    source = fit_evidence(task, EvidenceSettings(past_only=True), np.random.default_rng(0))
+    assert task.visits.known is not None
+    hidden = np.isnan(task.visits.target_values) & ~np.isnan(task.visits.known[:, visits.target])
+    assert hidden.sum() > 20
+    known = task.visits.known.copy()
+    known[hidden, visits.target] = np.nan
+    one = read_evidence(task.visits, source).matrix
+    assert one.tobytes() == read_evidence(replace(task.visits, known=known), source).matrix.tobytes()

@@ -139,3 +139,11 @@ def test_messages_never_quote_a_cell() -> None:
 def test_to_polars_refuses_what_is_no_table() -> None:
     with pytest.raises(VisitsError, match="a table is needed"):
         to_polars([1, 2, 3])
+
+
+def test_whole_numbers_name_the_same_patient_however_they_are_stored() -> None:
+    ids = [7, 7, 12, 12, 3, 3]
+    table = pl.DataFrame({"subject_id": ids, "time": [0, 1] * 3, "hba1c": [5.0, 6, 7, 5, 6, 7]})
+    stored = [table, table.cast({"subject_id": pl.Float64}), table.cast({"subject_id": pl.String})]
+    keys = [prepare_visits(each, ColumnChoice("hba1c")).arrays.patient_key for each in stored]
+    assert keys[0].tobytes() == keys[1].tobytes() == keys[2].tobytes()

@@ -67,7 +67,7 @@ def test_new_patients_as_run() -> None:
 
 def test_counting_unmeasured_visits_like_scored_ones_would_be_caught() -> None:
     """The rule for measured visits, given unmeasured candidates, compares counts of different kinds and fails."""
-    from safeimpute.pipeline import _batch
+    from safeimpute.pipeline import batch_of
     from safeimpute.selection.release import decide
 
     claim = Claim(new_patients=True)
@@ -75,7 +75,7 @@ def test_counting_unmeasured_visits_like_scored_ones_would_be_caught() -> None:
     rng, fdp = np.random.default_rng(0), []
     for _ in range(50):
         split, tested = repartition(result, rng)
-        batch = _batch(result.scored, TOLERANCE, tested, result.truth, split)
+        batch = batch_of(result.scored, TOLERANCE, tested, result.truth, split)
         released = decide(batch, claim, ALPHA).released
         fdp.append(false_discovery_proportion(result.bad(TOLERANCE, tested), released))
     assert np.mean(fdp) > ALPHA + 3 * np.std(fdp, ddof=1) / np.sqrt(len(fdp))

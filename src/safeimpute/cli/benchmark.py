@@ -122,7 +122,8 @@ def _check(context: typer.Context, folder: Path, *, force: bool) -> None:
             "with --force, finished methods are kept and only what is new is run."
         )
     ours = {"work", "figures", "benchmark.json", "benchmark.md", "benchmark.tex"}
-    if folder.is_dir() and {path.name for path in folder.iterdir()} - ours:
+    ours |= {path.name for path in (context.params["json_file"], context.params["work"]) if path}
+    if folder.is_dir() and {path.name for path in folder.glob("[!.]*")} - ours:
         raise OptionError(f"{folder} holds files safeimpute did not write. Give a new folder.")
 
 

@@ -19,9 +19,12 @@ def _read_defaults(context: typer.Context, path: Path | None) -> Path | None:
         options = {name.replace("-", "_"): value for name, value in read_config_file(path).items()}
         context.obj = {name: options.pop(name) for name in list(options) if isinstance(options[name], dict)}
         _refuse_unknown(context, options)
-        if "json" in options:
-            options["json_file"] = options.pop("json")
-        told = {name: _as_typed(value) for name, value in options.items()}
+        fields = {
+            flag.lstrip("-").replace("-", "_"): each.name
+            for each in context.command.params
+            for flag in each.opts
+        }
+        told = {fields.get(name) or name: _as_typed(value) for name, value in options.items()}
         context.default_map = {**(context.default_map or {}), **told}
     return path
 

@@ -50,7 +50,9 @@ class Outcome:
     result: ScoredSplit
     signals: Imputation
     seconds: dict[str, float]
-    peak_mib: float
+    machine: dict[
+        str, Any
+    ]  # where the method itself ran and what it held there; the risk that ranks it apart
 
 
 def run_cell(study: Study, visits: VisitArrays, name: CellName, device: str) -> tuple[dict[str, Any], Any]:
@@ -66,9 +68,8 @@ def run_cell(study: Study, visits: VisitArrays, name: CellName, device: str) -> 
         "rmse": metrics.root_mean_squared_error(outcome.alone[rows], truth[rows]),
         **_released(result, study),
         "seconds": outcome.seconds,
-        "peak_mib": outcome.peak_mib,
         "test_to_training": len(rows) / max(len(split.rows(Role.TRAINING)), 1),
-        **_machine(device),
+        **outcome.machine,
     }
     if name.method not in PRESETS:
         return scores, {"value": outcome.alone}
@@ -85,11 +86,11 @@ def _baseline(
     start = time.perf_counter()
     imputer = make_imputer(name.method, study.effort)
     imputation = imputer.fit(task, np.random.default_rng([name.seed, FIT_STREAM]), device).impute(task)
-    fitted, peak = time.perf_counter(), _peak_mib()
+    fitted, machine = time.perf_counter(), _machine(device)
     risk, nothing = validation_risk(task, imputation, study.tolerance, name.seed, device)
     seconds = {"graph": 0.0, "fit": fitted - start, "risk": time.perf_counter() - fitted}
     result = _judge(study, visits, split, imputation.value, risk, nothing, name.seed)
-    return Outcome(imputation.value, result, imputation, seconds, peak)
+    return Outcome(imputation.value, result, imputation, seconds, machine)
 
 
 def _preset(
@@ -101,7 +102,7 @@ def _preset(
     result = ScoredSplit(scored, visits.target_values, split.rows(Role.TEST), seconds=0.0)
     alone = result.value if name.method == "best" else _without_fallback(task, plan)
     seconds = {stage: float(spent) for stage, spent in {"graph": 0.0, **scored.scores.seconds}.items()}
-    return Outcome(alone, result, Imputation(result.value, scored.scores.signals), seconds, _peak_mib())
+    return Outcome(alone, result, Imputation(result.value, scored.scores.signals), seconds, _machine(device))
 
 
 def _plan(study: Study, name: CellName, device: str) -> Plan:
@@ -197,14 +198,14 @@ def released_sets(result: ScoredSplit, study: Study) -> Any:
 
 
 def _machine(device: str) -> dict[str, Any]:
-    if device != "cuda":
-        return {"device": f"{platform.machine()} CPU", "gpu_peak_mib": None}
-    import torch
+    """The device used so far and the largest size held on it; a method that left the GPU alone ran on the CPU."""
+    used = 0.0
+    if device == "cuda":
+        import torch
 
-    return {
-        "device": torch.cuda.get_device_name(),
-        "gpu_peak_mib": torch.cuda.max_memory_allocated() / 2**20,
-    }
+        used = torch.cuda.max_memory_allocated() / 2**20
+    name = torch.cuda.get_device_name() if used else f"{platform.machine()} CPU"
+    return {"device": name, "gpu_peak_mib": used or None, "peak_mib": _peak_mib()}
 
 
 def _peak_mib() -> float:

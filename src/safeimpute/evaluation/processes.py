@@ -1,6 +1,7 @@
 """Runs a benchmark's cells as processes with limits on time and memory; a failure becomes the cell's own result."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -114,7 +115,9 @@ def _start(folder: Path, name: CellName, device: str, jobs: int) -> RunningCell:
     command = [sys.executable, "-m", "safeimpute.evaluation.benchmark_cell", str(folder), name.method]
     command += [str(name.seed), "--device", device]
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
-    environment = {"OMP_NUM_THREADS": threads, **os.environ}
+    scratch = _scratch(folder, name)
+    scratch.mkdir(parents=True, exist_ok=True)
+    environment = {"OMP_NUM_THREADS": threads, **os.environ, "TMPDIR": str(scratch)}
     with (logs / f"{name.stem}.log").open("wb") as log:
         process = subprocess.Popen(  # noqa: S603
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
@@ -139,8 +142,14 @@ def _ended(folder: Path, cell: RunningCell, limits: Limits) -> bool:
     return False
 
 
+def _scratch(folder: Path, name: CellName) -> Path:
+    """Where a cell keeps what it writes on the way: patients' values, which must not outlive it."""
+    return folder / "scratch" / name.stem
+
+
 def _account_for(folder: Path, cell: RunningCell) -> None:
     """A process that ended without a result was killed from outside or crashed."""
+    shutil.rmtree(_scratch(folder, cell.name), ignore_errors=True)
     leader = cell.process.pid  # gone, and its number free for others: only its group may be ended
     _kill(pid for pid, (_, group, _) in _processes().items() if group == leader != pid)
     code = cell.process.returncode
@@ -156,6 +165,7 @@ def _account_for(folder: Path, cell: RunningCell) -> None:
 def _stop(folder: Path, cell: RunningCell, family: Iterable[int], kind: str, text: str, limit: float) -> None:
     _kill(family)
     cell.process.wait()
+    shutil.rmtree(_scratch(folder, cell.name), ignore_errors=True)
     _fail(folder, cell.name, kind, text, limit)
 
 

@@ -23,7 +23,10 @@ def first_row_to_know(visits: VisitArrays) -> IntArray:
     next_row = np.repeat(rows[:, None] + 1, visits.labs.shape[1], axis=1)
     if visits.known is None:
         return next_row
-    reported = [_first_row_at_or_after(visits, known) for known in visits.known.T]
+    known_times = np.where(
+        np.isnan(visits.labs), np.nan, visits.known
+    )  # a hidden value's clock is hidden too
+    reported = [_first_row_at_or_after(visits, known) for known in known_times.T]
     waiting = np.maximum(next_row, np.stack(reported, axis=1))
     in_turn: IntArray = np.maximum.accumulate(waiting, axis=0)  # no row reaches past its patient's last
     return in_turn

@@ -16,10 +16,11 @@ from safeimpute.records.visits import (
     KNOWN,
     ColumnChoice,
     Visits,
-    _known,
-    _merge,
-    _patient_keys,
-    _row_keys,
+    known_times,
+    merge_rows,
+    patient_keys,
+    row_keys,
+    subject_names,
 )
 
 
@@ -33,6 +34,7 @@ class Reading:
     labs: tuple[str, ...]  # the target among them, in the model's order
     attributes: tuple[str, ...]  # numbers
     categories: dict[str, tuple[str, ...]]  # levels met at fit
+    clocks: bool = False  # the fitted table said when values became known
 
     @property
     def encoded(self) -> tuple[str, ...]:
@@ -57,7 +59,8 @@ def reading_of(visits: Visits, choice: ColumnChoice) -> Reading:
             own.append(encoded[place].removeprefix(f"{name}="))
             place += 1
         levels[name] = tuple(own)
-    return Reading(choice.subject, choice.time, choice.target, visits.labs, tuple(numbers), levels)
+    clocks = visits.arrays.known is not None
+    return Reading(choice.subject, choice.time, choice.target, visits.labs, tuple(numbers), levels, clocks)
 
 
 @dataclass(frozen=True)
@@ -80,25 +83,25 @@ def read_new_visits(table: Any, reading: Reading, without: Sequence[str] = ()) -
     for name in (reading.subject, reading.time):
         checks.require_complete(frame[name], "needed in every row")
     choice = ColumnChoice(reading.target, reading.subject, reading.time)
-    keys = _row_keys(frame, choice)
+    keys = row_keys(frame, choice)
     visits = len(keys.first_row)
     labs = [_numbers(frame, name, "lab") for name in reading.labs]
     attributes, unknown = _attributes(frame, reading)
     used = columns_read(frame.columns, reading)
     ignored = tuple(name for name in frame.columns if name not in used)
     subject, time = frame[reading.subject][keys.first_row], keys.time[keys.first_row]
-    patient_key = _patient_keys(subject.cast(pl.String))
+    patient_key = patient_keys(subject_names(subject))
     arrays = VisitArrays(
         patient=keys.patient[keys.first_row],
         time=time,
-        labs=_merge(labs, keys.visit, visits),
+        labs=merge_rows(labs, keys.visit, visits),
         lab_names=reading.labs,
         target=reading.labs.index(reading.target),
-        attributes=_merge(attributes, keys.visit, visits),
+        attributes=merge_rows(attributes, keys.visit, visits),
         attribute_names=reading.encoded,
         patient_key=patient_key,
         visit_key=mix(patient_key ^ mix(time.view(np.uint64))),
-        known=_known(frame, reading.labs, keys, visits),
+        known=known_times(frame, reading.labs, keys, visits) if reading.clocks else None,
     )
     return NewVisits(arrays, subject, frame[reading.time][keys.first_row], ignored, unknown)
 

@@ -68,7 +68,7 @@ def prepare_visits(table: Any, choice: ColumnChoice) -> Visits:
         raise VisitsError("the table has no rows. Give at least a few dozen visits with a measured target.")
     for name in (choice.subject, choice.time):
         checks.require_complete(frame[name], "needed in every row")
-    keys = _row_keys(frame, choice)
+    keys = row_keys(frame, choice)
     numeric, categories, ignored = _read_columns(frame, choice)
     checks.refuse_near_copies(numeric, choice.target)
     labs, attributes = _sort_columns(numeric, keys.patient, choice)
@@ -93,8 +93,8 @@ class _RowKeys:
     time: FloatArray
 
 
-def _row_keys(frame: pl.DataFrame, choice: ColumnChoice) -> _RowKeys:
-    subject = frame[choice.subject].cast(pl.String)
+def row_keys(frame: pl.DataFrame, choice: ColumnChoice) -> _RowKeys:
+    subject = subject_names(frame[choice.subject])
     time = checks.days(frame[choice.time])
     patient = subject.rank("dense").to_numpy().astype(np.int64) - 1
     order = np.lexsort((time, patient))
@@ -197,18 +197,18 @@ def _assemble(
     encoded = {name: numeric[name] for name in attributes} | _one_hot(categories)
     subject = frame[choice.subject][keys.first_row]
     time = keys.time[keys.first_row]
-    patient_key = _patient_keys(subject.cast(pl.String))
+    patient_key = patient_keys(subject_names(subject))
     arrays = VisitArrays(
         patient=keys.patient[keys.first_row],
         time=time,
-        labs=_merge([numeric[name] for name in labs], keys.visit, visits),
+        labs=merge_rows([numeric[name] for name in labs], keys.visit, visits),
         lab_names=labs,
         target=labs.index(choice.target),
-        attributes=_merge(list(encoded.values()), keys.visit, visits),
+        attributes=merge_rows(list(encoded.values()), keys.visit, visits),
         attribute_names=tuple(encoded),
         patient_key=patient_key,
         visit_key=mix(patient_key ^ mix(time.view(np.uint64))),
-        known=_known(frame, labs, keys, visits),
+        known=known_times(frame, labs, keys, visits),
     )
     _require_varying_target(arrays)
     return Visits(
@@ -225,7 +225,7 @@ def _assemble(
     )
 
 
-def _merge(columns: list[FloatArray], visit: IntArray, visits: int) -> FloatArray:
+def merge_rows(columns: list[FloatArray], visit: IntArray, visits: int) -> FloatArray:
     """One value per visit: the mean of what its rows hold, whatever their order."""
     merged = np.full((visits, len(columns)), np.nan)
     for position, values in enumerate(columns):
@@ -237,7 +237,7 @@ def _merge(columns: list[FloatArray], visit: IntArray, visits: int) -> FloatArra
     return merged
 
 
-def _known(frame: pl.DataFrame, labs: tuple[str, ...], keys: _RowKeys, visits: int) -> FloatArray | None:
+def known_times(frame: pl.DataFrame, labs: tuple[str, ...], keys: _RowKeys, visits: int) -> FloatArray | None:
     """When each lab's value became known: the last of a visit's rows; NaN where the table does not say."""
     if not any(name + KNOWN in frame.columns for name in labs):
         return None
@@ -258,7 +258,14 @@ def _one_hot(categories: dict[str, pl.Series]) -> dict[str, FloatArray]:
     return columns
 
 
-def _patient_keys(subject: pl.Series) -> NDArray[np.uint64]:
+def subject_names(subject: pl.Series) -> pl.Series:
+    """Identifiers as text; a whole number is written the same, however the table stores it."""
+    if subject.dtype.is_float() and bool((subject == subject.floor()).all()):
+        subject = subject.cast(pl.Int64)
+    return subject.cast(pl.String)
+
+
+def patient_keys(subject: pl.Series) -> NDArray[np.uint64]:
     """A stable 64-bit hash per subject."""
     names = subject.unique(maintain_order=True)
     hashed = [

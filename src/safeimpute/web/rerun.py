@@ -77,7 +77,11 @@ class Rerun:
         """End a run still under way; it leaves nothing behind."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)  # lets it clear away what is unfinished
-            self._process.wait()
+            try:
+                self._process.wait(timeout=10)
+            except subprocess.TimeoutExpired:  # deep in a fit; its unfinished folder has a hidden name
+                self._process.kill()
+                self._process.wait()
 
 
 def _command(run: Path, tolerance: str, fdr: float, out: Path) -> list[str]:

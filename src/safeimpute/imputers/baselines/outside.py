@@ -33,10 +33,10 @@ class OutsideFailed(SafeImputeError):
 
 
 def find_python() -> Path | None:
-    """The interpreter named by the environment variable, or one beside the project or the working folder."""
+    """The interpreter named by the environment variable, or the one that `make baselines` built."""
     named = os.environ.get(PYTHON_VARIABLE)
-    places = [Path(named)] if named else [root / ENVIRONMENT for root in (_project(), Path.cwd())]
-    return next((place for place in places if os.access(place, os.X_OK) and place.is_file()), None)
+    place = Path(named) if named else _project() / ENVIRONMENT
+    return place if os.access(place, os.X_OK) and place.is_file() else None
 
 
 def missing() -> list[str]:

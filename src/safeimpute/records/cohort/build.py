@@ -21,7 +21,6 @@ from safeimpute.records.cohort.definition import CohortDefinition
 from safeimpute.records.cohort.summary import PUBLISHED, summarise
 from safeimpute.records.readers import Reader, reader_for
 from safeimpute.records.readers.engine import Budget, Source
-from safeimpute.records.readers.faults import translated_faults
 
 _MEMORY = re.compile(r"\d+(\.\d+)?\s*(MB|GB|MiB|GiB)", re.IGNORECASE)
 
@@ -50,7 +49,7 @@ def build_cohort(
             found = _run(source, reader, definition, budget.work / "visits.parquet", progress)
             engine = f"{source.engine.name} {source.engine.version}"
         finally:
-            source.engine.disconnect()
+            source.close()
         record = _record(kind, source, reader, definition, engine, budget.work / "visits.parquet") | found
         record["published"] = PUBLISHED.get(kind) if definition.target.name == "hba1c" else None
         (budget.work / "record.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
@@ -103,8 +102,7 @@ def _run(
     known_clock = bool(source.rows(measured.agg(known=measured.known.count()))[0]["known"])
     progress("writing the visits", 0.9)
     table = visits.visits_table(found, measured, patients, definition, known_clock=known_clock)
-    with translated_faults(source.place):
-        table.to_parquet(parquet)
+    source.write(table, parquet)
     return {
         "accounts": counts,
         "contacts": _contacts(source, anchors, found),

@@ -1,7 +1,7 @@
 """The engine that holds a source, and its tables with checked columns; every reader starts here.
 
-Files (csv, csv.gz, parquet) and DuckDB databases run in the embedded DuckDB; anything else through Ibis. A
-file's text is converted row by row, so that one bad cell becomes an empty value that the cohort counts; a
+Files (csv, csv.gz, parquet) and DuckDB databases run in the embedded DuckDB; Spark and anything else through
+Ibis. A file's text is converted row by row, so that one bad cell becomes an empty value that the cohort counts; a
 database has typed columns, and a wrong type there is an error.
 """
 
@@ -10,7 +10,7 @@ import gzip
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 from urllib.parse import urlsplit
 
 import ibis
@@ -24,6 +24,7 @@ from safeimpute.records.readers.faults import translated_faults
 Condition = Callable[[ir.Table], ir.Value]  # which rows of a table are needed
 Wanted = Callable[[ir.Value], ir.Value]  # which codes a cohort asks for
 TIME = "timestamp(6)"  # one precision everywhere, or unions of tables from different engines do not match
+SPARK = "pyspark://"  # what follows is a folder, or a database of the catalogue
 _SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _DATABASE_SUFFIXES = {".duckdb", ".ddb", ".db"}
 
@@ -58,6 +59,7 @@ class Source:
     catalogue: Catalogue
     locate: Callable[[str], ir.Table | None]
     notes: list[str] = field(default_factory=list)
+    advice: ClassVar[str] = "Give the source as published."
 
     def find(self, name: str) -> ir.Table | None:
         with translated_faults(self.place):
@@ -67,7 +69,7 @@ class Source:
     def table(self, name: str) -> ir.Table:
         found = self.find(name)
         if found is None:
-            raise SourceError(f"table {name} is not in {self.place}. Give the source as published.")
+            raise SourceError(f"table {name} is not in {self.place}. {self.advice}")
         return found
 
     def has(self, name: str, column: str | None = None) -> bool:
@@ -120,6 +122,14 @@ class Source:
             rows: list[dict[str, Any]] = table.to_pyarrow().to_pylist()
             return rows
 
+    def write(self, table: ir.Table, path: Path) -> None:
+        """The table as one parquet file."""
+        with translated_faults(self.place):
+            table.to_parquet(path)
+
+    def close(self) -> None:
+        self.engine.disconnect()
+
 
 _IBIS_TYPES = {"integer": "int64", "number": "float64", "time": TIME, "text": "string", "code": "string"}
 
@@ -158,6 +168,10 @@ def open_location(
 
     `folders` and `schemas` are where the source's publisher keeps its tables, besides the top.
     """
+    if location.startswith(SPARK):
+        from safeimpute.records.readers.spark import open_spark  # an extra, and it builds on this module
+
+        return open_spark(location, catalogue, budget, folders, schemas)
     if "://" in location and not location.startswith("duckdb://"):
         return _database(_connect(location), _without_credentials(location), catalogue, schemas)
     path = Path(location.removeprefix("duckdb://")).expanduser()
@@ -170,8 +184,13 @@ def open_location(
     raise SourceError(
         f"source {path} is {'not a database this program knows' if path.exists() else 'not there'}. "
         "Give a folder of csv, csv.gz or parquet files, a DuckDB file (.duckdb), or a connection string "
-        "(postgresql://user@host/database/schema)."
+        "(postgresql://user@host/database/schema, pyspark:///folder)."
     )
+
+
+def folder_of(location: str) -> Path:
+    """Where a source's own files stand, if it is a folder of this machine."""
+    return Path(location.removeprefix(SPARK))
 
 
 def _connect(url: str) -> Any:

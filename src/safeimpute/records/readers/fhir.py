@@ -62,6 +62,10 @@ class Row(NamedTuple):
 
 
 def open_source(location: str, catalogue: Catalogue, budget: Budget) -> Source:
+    if "://" in location:
+        raise SourceError(
+            "FHIR is read from files: give the folder that holds them, not a database or Spark."
+        )
     place = Path(location).expanduser()
     files = (
         [place] if place.is_file() else sorted(path for path in place.glob("**/*") if _is_resource_file(path))

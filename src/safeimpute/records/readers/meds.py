@@ -8,7 +8,7 @@ import ibis.expr.types as ir
 
 from safeimpute.errors import SourceError
 from safeimpute.records.catalogue import Catalogue, Vocabulary
-from safeimpute.records.readers.engine import TIME, Budget, Source, Wanted, open_location
+from safeimpute.records.readers.engine import TIME, Budget, Source, Wanted, folder_of, open_location
 from safeimpute.records.readers.mimic4 import sex_of
 
 VOCABULARY: Vocabulary = "meds"
@@ -20,7 +20,7 @@ NO_UNIT = "unk"  # what MIMIC's conversion writes where the source had no unit
 
 def open_source(location: str, catalogue: Catalogue, budget: Budget) -> Source:
     """The events of all shards as one table named `data`, as the standard names their folder."""
-    record = Path(location) / "metadata" / "dataset.json"
+    record = folder_of(location) / "metadata" / "dataset.json"
     if record.is_file():
         _require_version(record)
     return open_location(location, catalogue, budget)

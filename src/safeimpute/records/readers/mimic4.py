@@ -1,20 +1,18 @@
 """MIMIC-IV 2.0 and later as published on PhysioNet: the `hosp` source, ICD-9 and ICD-10, both clocks."""
 
-from pathlib import Path
-
 import ibis
 import ibis.expr.types as ir
 
 from safeimpute.errors import SourceError
 from safeimpute.records.catalogue import Catalogue, Vocabulary
-from safeimpute.records.readers.engine import Budget, Source, Wanted, open_location
+from safeimpute.records.readers.engine import TIME, Budget, Source, Wanted, folder_of, open_location
 
 VOCABULARY: Vocabulary = "mimic"
 TITLE = "MIMIC-IV"
 
 
 def open_source(location: str, catalogue: Catalogue, budget: Budget) -> Source:
-    if (Path(location) / "core").is_dir():
+    if (folder_of(location) / "core").is_dir():
         raise SourceError(
             f"{location} is a MIMIC-IV before 2.0 (patients stand in core/). Use version 2.2 or 3.1."
         )
@@ -65,7 +63,7 @@ def patients(source: Source) -> ir.Table:
     people = source.get(
         "patients", subject_id="integer", gender="text", anchor_age="integer", anchor_year="integer"
     )
-    born = ibis.timestamp((people.anchor_year - people.anchor_age).cast("int32"), 1, 1, 0, 0, 0)
+    born = ibis.date((people.anchor_year - people.anchor_age).cast("int32"), 1, 1).cast(TIME)
     return people.select(subject_id=people.subject_id, sex=sex_of(people.gender), born=born)
 
 

@@ -105,18 +105,15 @@ def patients(source: Source) -> ir.Table:
         month_of_birth="integer?",
         day_of_birth="integer?",
     )
-    born = ibis.timestamp(
+    born = ibis.date(
         people.year_of_birth.cast("int32"),
         people.month_of_birth.fill_null(1).cast("int32"),
         people.day_of_birth.fill_null(1).cast("int32"),
-        0,
-        0,
-        0,
     )
     return people.select(
         subject_id=people.person_id,
         sex=people.gender_concept_id.cases((FEMALE, "F"), (MALE, "M")),
-        born=born,
+        born=born.cast(TIME),
     )
 
 

@@ -87,9 +87,13 @@ async function startRerun(grid) {
 }
 
 async function followRerun() {
-  const status = await getJson("/api/rerun");
-  showRerun(status);
-  if (status.state === "running") setTimeout(followRerun, 1000);
+  try {
+    const status = await getJson("/api/rerun");
+    showRerun(status);
+    if (status.state === "running") setTimeout(followRerun, 1000);
+  } catch (error) {
+    byId("rerun-state").replaceChildren(el("p", { class: "flag" }, error.message));
+  }
 }
 
 function showRerun(status) {

@@ -1,0 +1,166 @@
+"""The same cohort from Spark equals DuckDB's, row for row."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import clinical_sources as sources
+from safeimpute.errors import SourceError
+from safeimpute.records.catalogue import load_catalogue
+from safeimpute.records.cohort import build_cohort, define_cohort
+
+pytestmark = pytest.mark.full
+pytest.importorskip("pyspark", reason="Spark is an extra: pip install 'safeimpute[spark]'")
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The session a program already works in; its zone must not move a clinical clock."""
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "3")
+        .config("spark.sql.session.timeZone", "America/New_York")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+def built(kind: str, location: str, out: Path, **options: Any) -> tuple[pl.DataFrame, dict[str, Any]]:
+    catalogue = load_catalogue()
+    definition = define_cohort(catalogue, target="hba1c", **options)
+    record = build_cohort(kind, location, definition, out, catalogue=catalogue, force=True)
+    return pl.read_parquet(out), record
+
+
+def require_equal(kind: str, folder: Path, location: str, out: Path, **options: Any) -> None:
+    (table, record), (other, other_record) = (
+        built(kind, str(folder), out, **options),
+        built(kind, location, out, **options),
+    )
+    assert len(table) > 10
+    assert_frame_equal(table, other, check_exact=True)
+    for part in ("accounts", "contacts", "remarks", "clocks", "columns", "summary", "definition", "notes"):
+        assert record[part] == other_record[part], part
+    assert other_record["versions"]["engine"].startswith("pyspark")
+
+
+def as_parquet(published: Path, folder: Path, *names: str) -> Path:
+    """The csv files with the types DuckDB finds in them, as the guide converts them."""
+    folder.mkdir(parents=True)
+    for name in names:
+        [file] = [path for path in published.iterdir() if path.name.lower().startswith(f"{name}.csv")]
+        target = folder / f"{file.name.split('.')[0]}.parquet"
+        columns = duckdb.sql(f"FROM read_csv('{file}')").columns
+        types = {"storetime": "TIMESTAMP"} if "storetime" in columns else {}  # empty there, so of no type
+        duckdb.read_csv(str(file), dtype=types, sample_size=-1).write_parquet(str(target))
+    return folder
+
+
+MIMIC = ("labevents", "patients", "diagnoses_icd", "admissions")
+OMOP = ("measurement", "person", "condition_occurrence", "visit_occurrence")
+
+
+def invented_source(kind: str, folder: Path) -> Path:
+    records = sources.invented(seed=21)
+    published = sources.WRITERS[kind](records, folder / "published")
+    if kind == "meds":
+        return published
+    if kind == "mimic4":
+        as_parquet(published / "hosp", folder / "parquet" / "hosp", *MIMIC)
+        return folder / "parquet"
+    return as_parquet(published, folder / "parquet", *(OMOP if kind == "omop" else MIMIC))
+
+
+@pytest.mark.parametrize("anchors", ["target", "any"])
+@pytest.mark.parametrize("kind", ["mimic3", "mimic4", "omop", "meds"])
+def test_invented_sources_on_spark(spark: Any, kind: str, anchors: str, tmp_path: Path) -> None:
+    folder = invented_source(kind, tmp_path)
+    require_equal(kind, folder, f"pyspark://{folder}", tmp_path / "visits.parquet", anchors=anchors)
+    assert spark.conf.get("spark.sql.session.timeZone") == "America/New_York"
+    assert spark.sql("SELECT 1 AS one").collect()[0]["one"] == 1  # the caller's session goes on
+    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
+
+
+def test_text_that_only_looks_like_a_number(spark: Any, tmp_path: Path) -> None:
+    """Blanks, capitals and signs meet the same rules: patterns and trimming are each engine's own."""
+    tables = sources.mimic4_tables(sources.invented(seed=21))
+    marks = ("\t< ", "  Less than ", "≥", "", "about ")
+    for number, row in enumerate(tables["labevents"]):
+        row["value"] = f"{marks[number % 5]}{row['value']}"
+        row["valueuom"] = f" {row['valueuom'].upper()}\t" if number % 2 else row["valueuom"]
+        row["storetime"] = row["charttime"].replace(hour=23, microsecond=number)
+    for name, rows in tables.items():
+        sources.write_table(rows, tmp_path / "source" / "hosp" / f"{name}.parquet")
+    folder = tmp_path / "source"
+    require_equal("mimic4", folder, f"pyspark://{folder}/", tmp_path / "visits.parquet", anchors="any")
+
+
+@pytest.mark.parametrize("place", ["clinic", ""])
+def test_tables_of_the_catalogue(spark: Any, place: str, tmp_path: Path) -> None:
+    """Named, or in the schema the source is usually kept in."""
+    schema = place or "mimiciv_hosp"
+    folder = invented_source("mimic4", tmp_path)
+    spark.sql(f"CREATE DATABASE {schema}")
+    for name in MIMIC:
+        frame = spark.read.parquet(str(folder / "hosp" / f"{name}.parquet"))
+        frame.write.saveAsTable(f"{schema}.{name}")
+    try:
+        require_equal("mimic4", folder, f"pyspark://{place}", tmp_path / "visits.parquet")
+        left = {row["tableName"] for row in spark.sql(f"SHOW TABLES IN {schema}").collect()}
+        assert left == set(MIMIC)
+    finally:
+        spark.sql(f"DROP DATABASE {schema} CASCADE")
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("anchors", ["target", "any"])
+@pytest.mark.parametrize(("kind", "hosp"), [("mimic3_demo", "."), ("mimic4_demo", "hosp")])
+def test_demo_on_spark(
+    spark: Any, kind: str, hosp: str, anchors: str, clinical_data: Path, tmp_path: Path
+) -> None:
+    as_parquet(clinical_data / kind / hosp, tmp_path / "source" / hosp, *MIMIC)
+    reader, folder = kind.removesuffix("_demo"), tmp_path / "source"
+    require_equal(reader, folder, f"pyspark://{folder}", tmp_path / "visits.parquet", anchors=anchors)
+
+
+def test_csv_and_fhir_are_refused_by_name(spark: Any, tmp_path: Path) -> None:
+    folder = sources.write_mimic4(sources.invented(seed=21), tmp_path / "source", "csv")
+    with pytest.raises(SourceError, match=r"table patients .* convert csv files first"):
+        built("mimic4", f"pyspark://{folder}", tmp_path / "visits.parquet")
+    with pytest.raises(SourceError, match="FHIR is read from files"):
+        built("fhir", f"pyspark://{folder}", tmp_path / "visits.parquet")
+    assert not (tmp_path / "visits.parquet").exists()
+
+
+def test_the_command_starts_and_stops_its_own_session(tmp_path: Path) -> None:
+    folder = invented_source("mimic4", tmp_path)
+    settings = "--master local[2] --conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=2"
+    command = ["cohort", "mimic4", f"pyspark://{folder}", "--target", "hba1c", "-o", "visits.parquet"]
+    place = tmp_path / "here"
+    place.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "safeimpute", *command],
+        cwd=place,
+        env=os.environ | {"PYSPARK_SUBMIT_ARGS": f"{settings} pyspark-shell"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "written: visits.parquet" in done.stdout
+    assert {path.name for path in place.iterdir()} == {"visits.parquet", "visits.cohort.json"}
