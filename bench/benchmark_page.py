@@ -20,18 +20,29 @@ from safeimpute.report.benchmark_tables import (
 
 INTRODUCTION = """# Benchmark: every method on the same hidden values
 
-Made by `make benchmark` (`bench/benchmark_data.py` names data, tolerances and commands; `bench/benchmark_page.py` wrote
-this page). Splits by visits, seeds 0–4, 20 % of the measured targets hidden as test, the rest 70/15/15 training,
-validation, calibration; every method gets the same visits and trains for its published number of rounds. Where a
-method has fewer splits than others it stands below them and is left out of the reading: its mean speaks of other
-values, only its ratio to `best` on common splits compares.
+`make benchmark` runs all of it unattended and goes on where it was stopped (`bench/benchmark_data.py` names data,
+tolerances and commands). For this page the cells were run in parts, most by `python bench/benchmark_cells.py WORK
+--methods … --splits … --device cuda --time-limit 500` on a GPU machine, and the tables made from what was finished
+by the same commands with `--finished-only`; `bench/benchmark_page.py` wrote the page. Splits by visits, seeds 0–4,
+20 % of the measured targets hidden as test, the rest 70/15/15 training, validation, calibration; every method gets
+the same visits and trains for its published number of rounds. Where a method has fewer splits than others it stands
+below them and is left out of the reading: its mean speaks of other values, only its ratio to `best` on common
+splits compares.
 
-**Where it ran.** Cells marked GPU ran on one H200 that about twenty cells shared, so their times say what a busy GPU
-gives, not what the method needs alone; the others ran on two busy CPU cores. Splits that are missing were not run for
-want of time, or stopped at the limit that the last table of a section names; nothing was left out for its result.
+**Where it ran.** Cells marked GPU ran on one H200 that about twenty cells shared, so their times say what a busy
+GPU gives, not what the method needs alone; the others ran on two busy CPU cores. Splits that are missing were not
+run for want of time, or stopped at the limit that the last table of a section names; nothing was left out for its
+result.
 
-**Whose figures.** The columns headed *published* hold the paper's own figures, on cohorts nobody else has. They are for
-reference and cannot be compared with ours line by line.
+**Settings that are ours.** Where a paper leaves a setting open, or its code could not be read, the choice stands in
+a comment of the method's file under `imputers/baselines`: LSTM runs in both directions, Transformer and SAITS take
+batches of 32, GRU-D's learning rate, CSDI's number of samples, DiffPuter's redraws and patience, MissForest's
+out-of-bag values at visible visits. Tabular methods see a visit's labs, attributes and days since the first visit,
+and no other visit of the patient: that is what they are made for, and why methods that look along the visits pass
+them.
+
+**Whose figures.** The columns headed *published* hold the paper's own figures, on cohorts nobody else has. They are
+for reference and cannot be compared with ours line by line.
 """
 TITLES = {
     "pbc_cholesterol": "Mayo PBC, cholesterol",

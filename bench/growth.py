@@ -26,8 +26,9 @@ def report(runs: Sequence[Run]) -> str:
         parts.append(_other_table(_varying(on_cpu, what), what))
     by_clock = [run for run in runs if run not in alone]
     parts.append(_clock_table(by_clock))
-    for device in sorted({run["device"] for run in by_clock}):
-        parts.append(_growth_sentence([run for run in by_clock if run["device"] == device], "wall"))
+    for device, labs in sorted({(run["device"], run["labs"]) for run in by_clock}):
+        alike = [run for run in by_clock if (run["device"], run["labs"]) == (device, labs)]
+        parts.append(_growth_sentence(alike, "wall"))
     parts.append(_prediction(by_visits))
     return "\n\n".join(part for part in parts if part)
 
@@ -90,8 +91,8 @@ def _growth_sentence(runs: Sequence[Run], measure: str) -> str:
     visits, seconds = last["visits"] / first["visits"], last["total"][measure] / first["total"][measure]
     by = "processor time" if measure == "cpu" else f"the clock, {last['device']}"
     return (
-        f"By {by}, {last['visits']:,} visits take {seconds:.2f} times as long as {first['visits']:,} ({visits:g} times "
-        f"fewer): {seconds / visits:.2f} times linear."
+        f"By {by}, {last['visits']:,} visits take {seconds:.2f} times as long as {first['visits']:,}, for {visits:g} "
+        f"times the visits: {seconds / visits:.2f} times linear."
     )
 
 
@@ -104,11 +105,15 @@ def _other_table(runs: Sequence[Run], what: str) -> str:
     return f"The same against {what}, {runs[0]['visits']:,} visits.\n\n" + _table(rows)
 
 
+def _setting(run: Run) -> str:
+    return f"{run['visits']:,} visits, {run['labs']} labs, {run['device']}, {run['cores']} cores"
+
+
 def _clock_table(runs: Sequence[Run]) -> str:
     """Runs for the clock: all cores, or a GPU."""
     if not runs:
         return ""
-    rows = [["stage", *(f"{run['visits']:,} visits, {run['device']}, {run['cores']} cores" for run in runs)]]
+    rows = [["stage", *(_setting(run) for run in runs)]]
     for stage in runs[0]["stages"]:
         rows.append([stage, *(f"{run['stages'][stage]['wall']:.1f}" for run in runs)])
     rows.append(["all", *(f"{run['total']['wall']:.1f}" for run in runs)])

@@ -59,35 +59,41 @@ def require_equal(kind: str, folder: Path, location: str, out: Path, **options: 
     assert other_record["versions"]["engine"].startswith("pyspark")
 
 
-def as_parquet(published: Path, folder: Path, *names: str) -> Path:
-    """The csv files with the types DuckDB finds in them, as the guide converts them."""
-    folder.mkdir(parents=True)
-    for name in names:
-        [file] = [path for path in published.iterdir() if path.name.lower().startswith(f"{name}.csv")]
-        target = folder / f"{file.name.split('.')[0]}.parquet"
-        columns = duckdb.sql(f"FROM read_csv('{file}')").columns
-        types = {"storetime": "TIMESTAMP"} if "storetime" in columns else {}  # empty there, so of no type
-        duckdb.read_csv(str(file), dtype=types, sample_size=-1).write_parquet(str(target))
+MIMIC = ("labevents", "patients", "diagnoses_icd", "admissions")
+OMOP = ("measurement", "person", "condition_occurrence", "visit_occurrence")
+KINDS = ("mimic3", "mimic4", "omop", "meds")
+DEMO = {
+    "mimic3": "mimic3_demo",
+    "mimic4": "mimic4_demo",
+    "omop": "omop_synthea27nj",
+    "meds": "mimic4_demo_meds",
+}
+
+
+def as_parquet(kind: str, published: Path, folder: Path) -> Path:
+    """A published source for Spark: csv files with the types DuckDB finds in them; MEDS is parquet already."""
+    if kind == "meds":
+        return published
+    hosp = "hosp" if kind == "mimic4" else ""
+    (folder / hosp).mkdir(parents=True)
+    for name in OMOP if kind == "omop" else MIMIC:
+        [file] = [
+            path for path in (published / hosp).iterdir() if path.name.lower().startswith(f"{name}.csv")
+        ]
+        # A column without a single value has no type to find.
+        empty = {"storetime": "TIMESTAMP"} if (kind, name) == ("mimic4", "labevents") else {}
+        target = folder / hosp / f"{file.name.split('.')[0]}.parquet"
+        duckdb.read_csv(str(file), dtype=empty, sample_size=-1).write_parquet(str(target))
     return folder
 
 
-MIMIC = ("labevents", "patients", "diagnoses_icd", "admissions")
-OMOP = ("measurement", "person", "condition_occurrence", "visit_occurrence")
-
-
 def invented_source(kind: str, folder: Path) -> Path:
-    records = sources.invented(seed=21)
-    published = sources.WRITERS[kind](records, folder / "published")
-    if kind == "meds":
-        return published
-    if kind == "mimic4":
-        as_parquet(published / "hosp", folder / "parquet" / "hosp", *MIMIC)
-        return folder / "parquet"
-    return as_parquet(published, folder / "parquet", *(OMOP if kind == "omop" else MIMIC))
+    published = sources.WRITERS[kind](sources.invented(seed=21), folder / "published")
+    return as_parquet(kind, published, folder / "parquet")
 
 
 @pytest.mark.parametrize("anchors", ["target", "any"])
-@pytest.mark.parametrize("kind", ["mimic3", "mimic4", "omop", "meds"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_invented_sources_on_spark(spark: Any, kind: str, anchors: str, tmp_path: Path) -> None:
     folder = invented_source(kind, tmp_path)
     require_equal(kind, folder, f"pyspark://{folder}", tmp_path / "visits.parquet", anchors=anchors)
@@ -129,13 +135,10 @@ def test_tables_of_the_catalogue(spark: Any, place: str, tmp_path: Path) -> None
 
 @pytest.mark.data
 @pytest.mark.parametrize("anchors", ["target", "any"])
-@pytest.mark.parametrize(("kind", "hosp"), [("mimic3_demo", "."), ("mimic4_demo", "hosp")])
-def test_demo_on_spark(
-    spark: Any, kind: str, hosp: str, anchors: str, clinical_data: Path, tmp_path: Path
-) -> None:
-    as_parquet(clinical_data / kind / hosp, tmp_path / "source" / hosp, *MIMIC)
-    reader, folder = kind.removesuffix("_demo"), tmp_path / "source"
-    require_equal(reader, folder, f"pyspark://{folder}", tmp_path / "visits.parquet", anchors=anchors)
+@pytest.mark.parametrize("kind", KINDS)
+def test_demo_on_spark(spark: Any, kind: str, anchors: str, clinical_data: Path, tmp_path: Path) -> None:
+    folder = as_parquet(kind, clinical_data / DEMO[kind], tmp_path / "source")
+    require_equal(kind, folder, f"pyspark://{folder}", tmp_path / "visits.parquet", anchors=anchors)
 
 
 def test_csv_and_fhir_are_refused_by_name(spark: Any, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def benchmark(
         "test_fraction": test_fraction,
         "n_visits": len(table),
         "n_patients": table.patients,
-        "limits": {"seconds": time_limit, "memory_gib": memory},
+        "limits": None if finished_only else {"seconds": time_limit, "memory_gib": memory},
         **gather(cells, study, table.arrays, field),
     }
     write_benchmark(folder, result)

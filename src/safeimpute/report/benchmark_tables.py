@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from safeimpute.evaluation.benchmark import OURS
 from safeimpute.evaluation.metrics import MeanSe
 from safeimpute.evaluation.published import COHORTS
 from safeimpute.report.palette import plain_text
@@ -193,7 +194,11 @@ def reading(result: dict[str, Any]) -> list[str]:
     methods, full = result["methods"], set(_with_all_splits(result))
     order = [name for name in by_accuracy(result) if name in full]
     said = [result["note"]] if result["note"] else []
-    if order:
+    if OURS in methods and OURS not in full:
+        said.append(
+            f"No verdict yet: {OURS} has finished {methods[OURS]['splits_done']} of {result['splits']} splits."
+        )
+    elif order:
         said.append(_most_accurate(result, order))
         said += [_most_released(result, position) for position in range(len(methods[order[0]]["release"]))]
     failed = [name for name, row in methods.items() if row["error"] is not None]
