@@ -73,6 +73,7 @@ def report_spark(model: Path, visits: pl.DataFrame, folder: Path) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     visits.write_parquet(folder / "visits.parquet")
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.memory", "1g")  # more than it may need
     _, start, _ = timed(builder.getOrCreate)
     for rule in ("cutoff", "bh"):
         _, wall, _ = timed(

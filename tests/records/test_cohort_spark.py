@@ -167,3 +167,9 @@ def test_the_command_starts_and_stops_its_own_session(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "written: visits.parquet" in done.stdout
     assert {path.name for path in place.iterdir()} == {"visits.parquet", "visits.cohort.json"}
+
+
+def test_a_key_in_an_address_is_not_repeated(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="s3a://bucket/mimiciv") as failure:
+        built("mimic4", "pyspark://s3a://key:secret@bucket/mimiciv", tmp_path / "visits.parquet")
+    assert "secret" not in str(failure.value)

@@ -15,7 +15,7 @@ def cohort(
         str,
         typer.Argument(
             help="Folder of csv, csv.gz or parquet files as published (FHIR: json or ndjson), a DuckDB file, "
-            "or a connection string such as postgresql://user@host/database/schema.",
+            "or a connection string such as postgresql://user@host/database/schema or, for Spark, pyspark:///folder.",
             show_default=False,
         ),
     ],

@@ -1,5 +1,6 @@
 """Sources on Spark: a folder of parquet tables, or tables of its catalogue; the cluster does the work."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -77,19 +78,18 @@ def open_spark(
         raise MissingExtra("reading from Spark", "spark")
     from pyspark.sql import SparkSession
 
-    place = location.removeprefix(SPARK)
-    with translated_faults(location):
+    where = location.removeprefix(SPARK)
+    place = SPARK + re.sub("//[^/@]*:[^/@]*@", "//", where)  # without a store's key and secret
+    with translated_faults(place):
         theirs = SparkSession.getActiveSession()
-        session = _new_session(budget, "/" in place) if theirs is None else theirs.newSession()
+        session = _new_session(budget, "/" in where) if theirs is None else theirs.newSession()
         session.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")  # clinical clocks carry no zone
         engine = ibis.pyspark.connect(session)
-    if "/" in place:
-        locate = _files(
-            session, engine, location, [place, *(f"{place.rstrip('/')}/{name}" for name in folders)]
-        )
+    if "/" in where:
+        locate = _files(session, engine, place, [where, *(f"{where}/{name}" for name in folders)])
     else:
-        locate = _catalogued(session, engine, (place or session.catalog.currentDatabase(), *schemas))
-    return SparkSource(engine, location, catalogue, cache(locate), own_session=theirs is None)
+        locate = _catalogued(session, engine, (where or session.catalog.currentDatabase(), *schemas))
+    return SparkSource(engine, place, catalogue, cache(locate), own_session=theirs is None)
 
 
 def _new_session(budget: Budget, reads_files: bool) -> "SparkSession":
