@@ -84,9 +84,15 @@ def test_timestamps_and_text_identifiers(
     moments = pl.datetime(2020, 1, 1, time_unit="us") + pl.duration(days=pl.col("time").cast(pl.Int64))
     dated = visits.with_columns(pl.col("subject_id").cast(pl.String), moments.alias("time"))
     local = Scorer.load(fitted[0]).score(dated).sort(KEYS)
-    got = rows(score(spark.createDataFrame(dated.to_arrow()), fitted[0]))
-    assert got.drop("time").equals(local.drop("time"))
-    assert (got["time"].cast(pl.Datetime("us")) == local["time"]).all()
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        for other in ("UTC", "America/New_York"):
+            spark.conf.set("spark.sql.session.timeZone", other)
+            got = rows(score(spark.createDataFrame(dated.to_arrow()), fitted[0]))
+            assert got.drop("time").equals(local.drop("time"))
+            assert (got["time"].cast(pl.Datetime("us")) == local["time"]).all()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
 
 
 def test_only_counts_reach_the_driver(

@@ -161,7 +161,7 @@ def _scored_visits(
     scorer = Scorer.load(model)
     _refuse_claim(scorer.model, rule)
     require_readable(visits.columns, scorer.reading, without)
-    read = visits.select(*columns_read(visits.columns, scorer.reading))
+    read = _on_the_wall(visits.select(*columns_read(visits.columns, scorer.reading)))
     context = _context(read)
     archive = _ship(context, model)
     subject, time = scorer.reading.subject, scorer.reading.time
@@ -171,6 +171,12 @@ def _scored_visits(
     work = partial(_score_batches, archive=archive, rule=rule, without=tuple(without), schema=schema)
     scored = whole.mapInArrow(work, schema)
     return scored if rule == "cutoff" or without else _decided_jointly(scored, scorer.model, archive)
+
+
+def _on_the_wall(visits: "DataFrame") -> "DataFrame":
+    """Timestamps as the session's clock on the wall shows them: a table on disk carries no zone, nor may this one."""
+    zoned = [name for name, kind in visits.dtypes if kind == "timestamp"]
+    return visits.withColumns({name: visits[name].cast("timestamp_ntz") for name in zoned})
 
 
 def _refuse_claim(model: ScoringModel, rule: Rule) -> None:
