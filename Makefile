@@ -24,11 +24,12 @@ lint: $(VENV)/.test
 types: $(VENV)/.test
 	$(BIN)/mypy
 
-bench: $(VENV)/.test
+bench: $(VENV)/.full
 	$(BIN)/python bench/value_edges.py
 	$(BIN)/python bench/training.py
 	$(BIN)/python bench/cohort_scale.py
 	$(BIN)/python bench/scoring.py
+	$(BIN)/python bench/scoring.py --patients 1500 --new 202000 --labs 3 --spark
 	$(BIN)/python bench/million.py --visits 125000
 	$(BIN)/python bench/million.py --visits 1000000
 

@@ -1,5 +1,6 @@
 """Writing files so that nothing half-written ever looks finished, and nothing of the user's is lost."""
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -11,6 +12,12 @@ from safeimpute.errors import OptionError
 
 # A folder holding one of these was written by safeimpute and may be replaced when asked.
 OURS = ("run.json", "evaluation.json", "audit.json", "model.json", "_score.json")
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file's content, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def require_new(path: Path, *, force: bool) -> None:

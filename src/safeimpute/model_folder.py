@@ -15,7 +15,7 @@ import polars as pl
 from safeimpute import __version__
 from safeimpute.config import Config, make_config
 from safeimpute.errors import GuaranteeRefused, InputError, ModelFolderError, NotFittedError
-from safeimpute.files import finished_folder
+from safeimpute.files import finished_folder, sha256_of
 from safeimpute.imputers.state import Arrays, Plain
 from safeimpute.pipeline import Scored, Split
 from safeimpute.presets import FittedBest, VisitScores
@@ -208,7 +208,7 @@ def _write(
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "packages": {name: metadata.version(name) for name in PACKAGES},
         **facts,
-        "files": {name: _sha256(folder / name) for name in names},
+        "files": {name: sha256_of(folder / name) for name in names},
     }
     manifest["checksum"] = _own_checksum(manifest)
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
@@ -266,7 +266,7 @@ def verified_manifest(folder: Path) -> dict[str, Any]:
             raise ModelFolderError(
                 f"model file {name!r} is missing from {folder.name!r}. Restore the folder or fit again."
             )
-        if _sha256(folder / name) != expected:
+        if sha256_of(folder / name) != expected:
             raise ModelFolderError(
                 f"model file {name!r} in {folder.name!r} is damaged or belongs to another model (its checksum "
                 "differs). Restore the folder or fit again."
@@ -302,8 +302,3 @@ def _own_checksum(manifest: dict[str, Any]) -> str:
     said = {name: value for name, value in manifest.items() if name != "checksum"}
     text = json.dumps(said, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -20,13 +20,14 @@ HEAVY = {"grape", "transformer", "saits", "diffputer"} | SLOW  # their hard case
 FILL_HOLES_ALONE = {"tdm"}  # moves the missing values only, so that visible ones come back as they are
 HARDSHIPS = ("all-missing and constant labs", "one patient", "no other lab")
 
-available = [name for name, method in METHODS.items() if not method.missing()]
-
 
 def methods(later: set[str]) -> pytest.MarkDecorator:
-    """Every method that can run here; those in `later` only in the full suite."""
-    marks = {name: [pytest.mark.full] if name in later else [] for name in available}
-    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name]) for name in available])
+    """Every method, those in `later` only in the full suite; one that cannot run here is skipped and says why."""
+    marks = {name: [pytest.mark.full] if name in later else [] for name in METHODS}
+    for name, method in METHODS.items():
+        if missing := method.missing():
+            marks[name].append(pytest.mark.skip(reason=f"{name} needs {', '.join(missing)}"))
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name]) for name in METHODS])
 
 
 @cache

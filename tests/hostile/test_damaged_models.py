@@ -2,6 +2,7 @@
 
 import json
 import pickletools
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -157,8 +158,9 @@ def test_nothing_in_a_model_is_a_pickle(model: Path) -> None:
             list(pickletools.genops(path.read_bytes()))
 
 
-def test_the_message_names_no_subject(model: Path) -> None:
+def test_the_message_quotes_nothing_from_the_file(model: Path) -> None:
     flip(model / "calibration.parquet", 0.5)
     with pytest.raises(ModelFolderError) as caught:
         Scorer.load(model)
     assert "subject" not in str(caught.value)
+    assert not re.search(r"\d\.\d|\d{4}", str(caught.value))  # neither a value nor an identifier

@@ -110,7 +110,9 @@ def test_two_reviewers_and_a_killed_server_lose_no_decision(run: RunData) -> Non
         ]
         for writer in writers:
             writer.start()
+        deadline = time.monotonic() + 60
         while sum(name == "Ada" for name, _ in acknowledged) < 15:
+            assert time.monotonic() < deadline, "the reviewers' decisions stopped being acknowledged"
             time.sleep(0.005)
         one.process.kill()
         for writer in writers:

@@ -186,7 +186,9 @@ def test_a_new_run_is_labelled_as_chosen_after_looking(client: TestClient, run: 
     assert started["state"] == "running"
     assert client.post("/api/rerun", json={"tolerance": "25%", "fdr": 0.3}).status_code == 409
     status = started
+    deadline = time.monotonic() + 300
     while status["state"] == "running":
+        assert time.monotonic() < deadline, "the new run does not end"
         time.sleep(0.3)
         status = client.get("/api/rerun").json()
     assert status["state"] == "finished", status["lines"]

@@ -26,7 +26,7 @@ from safeimpute.evaluation.cells import CellName, Study, read_study, save_cell
 from safeimpute.evaluation.evaluate import REPARTITION_STREAM, ScoredSplit, release_scores, repartition
 from safeimpute.graph.evidence import EvidenceSettings, fit_evidence, read_evidence
 from safeimpute.imputers.gcn import GcnImputer
-from safeimpute.imputers.protocol import Imputation
+from safeimpute.imputers.protocol import Imputation, scaled
 from safeimpute.imputers.registry import make_imputer
 from safeimpute.pipeline import Scored, Split, score_split, split_for
 from safeimpute.presets import FIT_STREAM, BestSettings, PaperSettings, Plan, VisitScores
@@ -110,19 +110,15 @@ def _plan(study: Study, name: CellName, device: str) -> Plan:
     paper, best = PaperSettings(), BestSettings()
     attention = best.blend.attention
     if attention is not None:
-        attention = replace(attention, epochs=_rounds(attention.epochs, study.effort))
+        attention = replace(attention, epochs=scaled(attention.epochs, study.effort))
     return Plan(
         preset="paper" if name.method == "paper" else "best",
         tolerance=study.tolerance,
         seed=name.seed,
         device=device,
-        paper=replace(paper, gcn=replace(paper.gcn, epochs=_rounds(paper.gcn.epochs, study.effort))),
+        paper=replace(paper, gcn=replace(paper.gcn, epochs=scaled(paper.gcn.epochs, study.effort))),
         best=BestSettings(replace(best.blend, attention=attention)),
     )
-
-
-def _rounds(published: int, effort: float) -> int:
-    return max(1, round(published * effort))
 
 
 def _without_fallback(task: Task, plan: Plan) -> FloatArray:

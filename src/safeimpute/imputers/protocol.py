@@ -10,6 +10,11 @@ from safeimpute.records.arrays import FloatArray
 from safeimpute.splits import Task
 
 
+def scaled(rounds: int, effort: float, least: int = 1) -> int:
+    """A published number of rounds at a share of the effort."""
+    return max(least, round(rounds * effort))
+
+
 @dataclass(frozen=True)
 class Imputation:
     """A value for every visit of a task, and what the imputer knows about its own doubt."""

@@ -1,6 +1,5 @@
 """A run's folder: results, what was promised, and the manifest that lets it be repeated."""
 
-import hashlib
 import json
 import platform
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ import polars as pl
 
 from safeimpute import __version__
 from safeimpute.estimator import SafeImputer
-from safeimpute.files import finished_file
+from safeimpute.files import finished_file, sha256_of
 from safeimpute.report.guarded_csv import write_csv
 from safeimpute.report.summary import summarise_run
 
@@ -78,7 +77,7 @@ def _manifest(imputer: SafeImputer, source: Path | None, columns: Mapping[str, s
             "file": source.name if source else None,
             "path": str(source.resolve()) if source else None,
             "columns": dict(columns),
-            "sha256": _sha256(source) if source else None,
+            "sha256": sha256_of(source) if source else None,
             "visits_sha256": visits.fingerprint,
             "rows": visits.rows,
             "merged_rows": visits.merged_rows,
@@ -86,11 +85,6 @@ def _manifest(imputer: SafeImputer, source: Path | None, columns: Mapping[str, s
             "ignored_columns": dict(visits.ignored),
         },
     }
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def save_json(content: Any, path: Path) -> None:

@@ -1,6 +1,5 @@
 """A run's folder as the review page reads it: imputations in memory, a patient's visits from disk when asked for."""
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from safeimpute.errors import OptionError
+from safeimpute.files import sha256_of
 from safeimpute.records.bundled import PBC_UNITS
 from safeimpute.records.catalogue import load_catalogue
 from safeimpute.report.review_folder import LAB_PREFIX
@@ -69,7 +69,7 @@ def read_run(folder: Path) -> RunData:
         pl.col("time").cast(pl.String).alias("time_text"),
         *(_finite(name) for name in ("value", "lower", "upper", "risk", "p_value")),
     ).with_row_index("imputation")
-    return RunData(folder, _sha256(folder / "imputations.parquet"), plain, summary, manifest, exploration)
+    return RunData(folder, sha256_of(folder / "imputations.parquet"), plain, summary, manifest, exploration)
 
 
 def _finite(name: str) -> pl.Expr:
@@ -88,8 +88,3 @@ def _patient_of_each(visits: Path, imputations: int) -> pl.Series:
 
 def lab_names(visits: pl.DataFrame) -> list[str]:
     return [name.removeprefix(LAB_PREFIX) for name in visits.columns if name.startswith(LAB_PREFIX)]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -17,13 +17,13 @@ from safeimpute.imputers.baselines.neural import (
     draw_seed,
     generator,
     in_parts,
-    scaled,
     seeded_weights,
     shuffled_batches,
     tensor_cores,
     values_and_mask,
 )
 from safeimpute.imputers.baselines.table import TARGET, FittedOnTable, Predict, fit_on_table, without_target
+from safeimpute.imputers.protocol import scaled
 from safeimpute.records.arrays import FloatArray
 from safeimpute.splits import Task
 

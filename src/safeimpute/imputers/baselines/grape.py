@@ -15,12 +15,12 @@ from safeimpute.imputers.baselines.neural import (
     UnitInterval,
     draw_seed,
     generator,
-    scaled,
     seeded_weights,
     tensor_cores,
     values_and_mask,
 )
 from safeimpute.imputers.baselines.table import TARGET, FittedOnTable, Predict, fit_on_table
+from safeimpute.imputers.protocol import scaled
 from safeimpute.records.arrays import FloatArray
 from safeimpute.splits import Task
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from safeimpute.imputers.baselines.outside import complete_target
 from safeimpute.imputers.baselines.table import FittedOnTable, Predict, fit_on_table, only_for
+from safeimpute.imputers.protocol import scaled
 from safeimpute.records.arrays import FloatArray
 from safeimpute.splits import Task
 
@@ -19,7 +20,7 @@ class HyperImpute:
     """Columnwise regression, each column with the learner that predicts it best, until nothing changes."""
 
     def __init__(self, effort: float = 1.0) -> None:
-        self.settings = {"iterations": float(_scaled(HYPERIMPUTE_ITERATIONS, effort))}
+        self.settings = {"iterations": float(scaled(HYPERIMPUTE_ITERATIONS, effort))}
 
     def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> FittedOnTable:  # noqa: ARG002
         return _fit("hyperimpute", task, self.settings, rng)
@@ -29,7 +30,7 @@ class Gain:
     """A generator of missing values against a discriminator that guesses which were measured."""
 
     def __init__(self, effort: float = 1.0) -> None:
-        self.settings = GAIN_SETTINGS | {"iterations": float(_scaled(GAIN_ITERATIONS, effort))}
+        self.settings = GAIN_SETTINGS | {"iterations": float(scaled(GAIN_ITERATIONS, effort))}
 
     def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> FittedOnTable:  # noqa: ARG002
         return _fit("gain", task, self.settings, rng)
@@ -42,7 +43,3 @@ def _fit(method: str, task: Task, settings: dict[str, float], rng: np.random.Gen
         return only_for(table, complete_target(method, table, settings, seed))
 
     return fit_on_table(task, learn)
-
-
-def _scaled(rounds: int, effort: float) -> int:
-    return max(1, round(effort * rounds))

@@ -1,4 +1,4 @@
-"""What the neural table methods share: seeds that stay local, effort, shuffled batches, values between 0 and 1."""
+"""What the neural table methods share: seeds that stay local, shuffled batches, values between 0 and 1."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +10,6 @@ from torch import Tensor
 
 from safeimpute.imputers.baselines.table import TARGET
 from safeimpute.records.arrays import FloatArray
-
-
-def scaled(rounds: int, effort: float, least: int = 1) -> int:
-    """A published number of rounds at a share of the effort."""
-    return max(least, round(rounds * effort))
 
 
 def draw_seed(rng: np.random.Generator) -> int:

@@ -5,6 +5,7 @@ typical gaps between visits. Attributes are inputs only: no network is asked to 
 """
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -176,7 +177,7 @@ def cut_into_windows(patient: IntArray) -> IntArray:
     return np.array(windows, dtype=np.int64).reshape(-1, 4)
 
 
-class SequenceNetwork(nn.Module):
+class SequenceNetwork(nn.Module, ABC):
     """What the training loop needs of a network."""
 
     hears_own_target = False  # whether `predict` at a visit is reached by a target visible at that visit
@@ -185,12 +186,13 @@ class SequenceNetwork(nn.Module):
         super().__init__()
         self.shape = shape
 
+    @abstractmethod
     def loss(self, batch: Batch) -> Tensor:
-        raise NotImplementedError
+        """What training makes small."""
 
+    @abstractmethod
     def predict(self, batch: Batch) -> Tensor:
         """The target in standard units (windows x visits)."""
-        raise NotImplementedError
 
     def predict_hidden(self, batch: Batch) -> Tensor:
         """As `predict`, for visible targets hidden for the purpose; a costly sampler may do with less here."""

@@ -16,11 +16,11 @@ from safeimpute.imputers.baselines.neural import (
     as_array,
     draw_seed,
     generator,
-    scaled,
     seeded_weights,
     values_and_mask,
 )
 from safeimpute.imputers.baselines.table import TARGET, FittedOnTable, fit_on_table, only_for
+from safeimpute.imputers.protocol import scaled
 from safeimpute.records.arrays import FloatArray
 from safeimpute.splits import Task
 
