@@ -32,23 +32,38 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_command_explains_itself() -> None:
-    listed = invoke("--help")
-    commands = [
-        "demo",
-        "run",
-        "cohort",
-        "evaluate",
-        "ablate",
-        "audit",
-        "figures",
-        "report",
-        "simulate",
-        "methods",
-    ]
-    for command in commands:
-        assert command in listed
-        assert len(invoke(command, "--help")) > 100
+COMMANDS = (
+    *("demo", "run", "cohort", "evaluate", "benchmark", "ablate", "audit", "figures", "report", "score"),
+    *("serve", "rerun", "simulate", "methods", "doctor"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_and_takes_the_shared_flags(command: str) -> None:
+    assert f"  {command} " in invoke("--help")
+    explained = invoke(command, "--help")
+    for flag in ("quiet", "seed", "threads", "memory", "device", "config"):
+        assert f"--{flag} " in explained
+
+
+def test_a_shared_flag_means_the_same_in_every_command(
+    tmp_path: Path, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
+        monkeypatch.setenv(name, "1")  # --threads sets them for good
+    shared = tmp_path / "shared.toml"
+    shared.write_text('quiet = true\nseed = 5\nthreads = 1\nmemory = 4\ndevice = "cpu"\n')
+    for command in ("methods", "doctor"):
+        assert invoke(command) != ""
+        assert invoke(command, "--config", shared) == ""
+    cohort = ("simulate", "mayo", "--patients", 40, "--config", shared)
+    assert invoke(*cohort, "-o", tmp_path / "one.parquet") == ""
+    invoke("simulate", "mayo", "--patients", 40, "--seed", 5, "-o", tmp_path / "other.parquet")
+    assert pl.read_parquet(tmp_path / "one.parquet").equals(pl.read_parquet(tmp_path / "other.parquet"))
+    refused = CliRunner().invoke(
+        app, f"ablate {files / 'visits.parquet'} --target hba1c --tolerance 1 --fdr 0.3 --memory 4".split()
+    )
+    assert "planned for the preset 'best' only" in str(refused.exception)
 
 
 def test_run_leaves_the_whole_folder(files: Path) -> None:
@@ -76,16 +91,16 @@ def test_run_leaves_the_whole_folder(files: Path) -> None:
 
 
 def test_a_level_chosen_after_looking_is_labelled(files: Path) -> None:
-    def again(fdr: str) -> str:
+    def again(fdr: str, *more: str) -> str:
         out = files / "looked"
         options = ("--claim", "visits", "--config", files / "quick.toml", "--out", out, "--force", "--quiet")
         table = files / "visits.parquet"
-        invoke("run", table, "--target", "hba1c", "--tolerance", "1.0", "--fdr", fdr, *options)
+        invoke("run", table, "--target", "hba1c", "--tolerance", "1.0", "--fdr", fdr, *options, *more)
         return str(json.loads((out / "summary.json").read_text())["promise"])
 
     assert again("0.3").startswith("Among the hba1c values")
     assert again("0.3").startswith("Among the hba1c values")
-    assert again("0.35") == "Level chosen after looking: no guarantee."
+    assert again("0.35", "--exclude", "sex") == "Level chosen after looking: no guarantee."
     assert again("0.35") == "Level chosen after looking: no guarantee."
 
 

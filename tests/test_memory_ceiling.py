@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from safeimpute.errors import OptionError
+from safeimpute.graph.evidence import EvidenceSettings
 from safeimpute.imputers.blend import BlendSettings
-from safeimpute.memory import BLOCKS, GIB, VARIABLE, Size, within_ceiling
+from safeimpute.memory import BLOCKS, GIB, PORTIONS, VARIABLE, Size, scored_at_once, within_ceiling
 from safeimpute.records.arrays import VisitArrays
 from safeimpute.records.simulate import simulate
 from safeimpute.splits import Task, hide, split_visits
@@ -54,6 +55,22 @@ def test_what_is_asked_for_in_a_refusal_is_enough(task: Task, monkeypatch: pytes
     enough = str(refusal.value).partition("Give --memory ")[2].split()[0]
     monkeypatch.setenv(VARIABLE, enough)
     within_ceiling(BlendSettings(), task, by_patient=True)
+
+
+def test_scoring_takes_smaller_portions_under_a_tighter_ceiling_then_refuses(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, refusal = [scored_at_once(task.visits, EvidenceSettings(), PORTIONS[0])], ""
+    for gib in np.arange(4.0, 0.0, -0.001):
+        monkeypatch.setenv(VARIABLE, f"{gib:g}")
+        try:
+            chosen.append(scored_at_once(task.visits, EvidenceSettings(), PORTIONS[0]))
+        except OptionError as error:
+            refusal = str(error)
+            break
+    assert f"scoring {len(task.visits):,} visits with 2 other labs need" in refusal
+    assert set(chosen) == set(PORTIONS)
+    assert chosen == sorted(chosen, reverse=True)
 
 
 def test_an_unreadable_ceiling_is_an_error(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:

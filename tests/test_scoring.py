@@ -1,5 +1,6 @@
 """Scoring new visits: the same treatment as at fit, the same answer in any batch, no promise that was not earned."""
 
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -184,16 +185,18 @@ def test_too_few_calibration_patients_promise_nothing_by_the_cutoff(fresh: pl.Da
 def test_a_level_chosen_after_looking_promises_nothing(
     fit: tuple[SafeImputer, pl.DataFrame], fresh: pl.DataFrame, tmp_path: Path
 ) -> None:
-    fit[0].save(tmp_path / "model", chosen_after_looking=True)
-    table, account = Scorer.load(tmp_path / "model").score_whole(fresh)
-    assert not table["released"].any()
-    assert "after looking" in account.no_promise
+    imputer = copy(fit[0])
+    imputer.save(tmp_path / "model", chosen_after_looking=True)
+    for scorer in (Scorer.load(tmp_path / "model"), imputer.scorer()):
+        table, account = scorer.score_whole(fresh)
+        assert not table["released"].any()
+        assert "after looking" in account.no_promise
 
 
 def test_a_run_redone_after_looking_leaves_a_model_that_promises_nothing(
     fit: tuple[SafeImputer, pl.DataFrame], fresh: pl.DataFrame, tmp_path: Path
 ) -> None:
-    imputer, visits = fit
+    imputer, visits = copy(fit[0]), fit[1]
     write_run(tmp_path, imputer, imputer.impute(visits), None, {}, looked_before=True)
     table, account = Scorer.load(tmp_path / "model").score_whole(fresh)
     assert not table["released"].any()

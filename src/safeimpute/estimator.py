@@ -221,6 +221,8 @@ class SafeImputer:
             raise NotFittedError("this model was loaded from a folder: copy that folder, or fit again.")
         doubt = "the level was chosen after looking at the calibration visits" if chosen_after_looking else ""
         scoring = self._freeze(config, doubt) if config.preset == "best" else None
+        if scoring is not None:
+            self.scorer_ = Scorer(scoring, reading_of(self.visits_, config.columns), config)
         looked = self.levels_used_ is not None
         save_model(Path(folder), config, self.visits_, self.scored_, scoring, looked=looked)
 

@@ -1,13 +1,14 @@
-"""Main memory: what a fit of preset `best` will need, and a ceiling that is kept because it is planned for.
+"""Main memory: what fitting or scoring with preset `best` needs, and a ceiling kept because it is planned for.
 
 The ceiling belongs to the process, not to a model: `--memory` sets it, processes started from here inherit it. Only the
-size of the blocks in which evidence is read depends on it, so a ceiling changes no result; where even small blocks
-do not fit, the fit is refused before it starts.
+size of the blocks in which visits are read depends on it, so a ceiling changes no result; where even small blocks
+do not fit, the work is refused before it starts.
 """
 
 import os
 import resource
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,12 +19,16 @@ from safeimpute.errors import OptionError
 from safeimpute.graph.neighbour_pairs import thread_count
 
 if TYPE_CHECKING:  # the command line sets the ceiling before anything heavy is imported
+    from safeimpute.graph.evidence import EvidenceSettings
     from safeimpute.imputers.blend import BlendSettings
+    from safeimpute.records.arrays import VisitArrays
     from safeimpute.splits import Task
 
 VARIABLE = "SAFEIMPUTE_MEMORY_GIB"
 GIB, MIB = 2**30, 2**20
 BLOCKS = (65_536, 32_768, 16_384, 8_192, 4_096)  # visits read at once, the largest that fits
+PORTIONS = (20_000, 10_000, 5_000, 2_500)  # visits scored at once, likewise
+PER_SCORED = 400  # bytes a scored visit keeps: its scores, and its row of the imputation table
 LEARNT_AT_ONCE = 250_000  # visits at most in a table of raw features that trees are fitted to
 LIBRARIES = 350 * MIB  # loaded on the way, and figures and report after the fit
 PER_THREAD = 96 * MIB  # working arrays of the neighbour search and of tree building
@@ -66,19 +71,43 @@ class Size:
 
 def within_ceiling(settings: "BlendSettings", task: "Task", *, by_patient: bool) -> "BlendSettings":
     """The settings with blocks small enough for the ceiling, if there is one; refuses what cannot be kept."""
-    ceiling = ceiling_bytes()
-    if ceiling is None:
+    if ceiling_bytes() is None:
         return settings
-    size = _size(settings, task, by_patient)
-    taken = max(_resident_bytes(), 0)
-    for block in [each for each in BLOCKS if each <= max(settings.block_visits, BLOCKS[-1])]:
-        if taken + MARGIN * (size.kept() + size.working(block)) <= ceiling:
-            return replace(settings, block_visits=block)
-    needed = taken + MARGIN * (size.kept() + size.working(BLOCKS[-1]))
+    learnable = int(np.sum(task.training | task.validation))
+    size = _size(task.visits, settings.evidence, learnable, by_patient=by_patient)
+    block = _largest(
+        [each for each in BLOCKS if each <= max(settings.block_visits, BLOCKS[-1])],
+        lambda block: size.kept() + size.working(block),
+        f"{size.visits:,} visits with {size.labs} other labs",
+        "leave labs out with --exclude, or fit on a random sample of patients",
+    )
+    return replace(settings, block_visits=block)
+
+
+def scored_at_once(visits: "VisitArrays", evidence: "EvidenceSettings", most: int) -> int:
+    """How many visits to score at a time, at most so many; refuses a table that the ceiling cannot hold."""
+    if ceiling_bytes() is None:
+        return most
+    portion = replace(_size(visits, evidence), visits=1)
+    return _largest(
+        [each for each in PORTIONS if each <= max(most, PORTIONS[-1])],
+        lambda block: len(visits) * PER_SCORED + block * portion.kept() + portion.working(block),
+        f"scoring {len(visits):,} visits with {portion.labs} other labs",
+        "or score the table in parts, by patient (the rule cutoff decides each visit alone)",
+    )
+
+
+def _largest(blocks: Iterable[int], bytes_needed: Callable[[int], float], what: str, instead: str) -> int:
+    """The first block that the ceiling can hold beside what is taken already; blocks come largest first."""
+    ceiling, taken = ceiling_bytes() or 0, max(_resident_bytes(), 0)
+    needed = 0.0
+    for block in blocks:
+        needed = taken + MARGIN * bytes_needed(block)
+        if needed <= ceiling:
+            return block
     raise OptionError(
-        f"--memory {ceiling / GIB:g} GiB cannot be kept: {size.visits:,} visits with {size.labs} other labs "
-        f"need about {needed / GIB:.1f} GiB, of which {taken / GIB:.1f} are taken already. Give --memory "
-        f"{_rounded_up(needed / GIB):g} or more, leave labs out with --exclude, or fit on a random sample of patients."
+        f"--memory {ceiling / GIB:g} GiB cannot be kept: {what} need about {needed / GIB:.1f} GiB, of which "
+        f"{taken / GIB:.1f} are taken already. Give --memory {_rounded_up(needed / GIB):g} or more, {instead}."
     )
 
 
@@ -97,11 +126,12 @@ def ceiling_bytes() -> int | None:
         raise OptionError(f"{VARIABLE} is {text!r}: give a number of GiB such as 8.") from None
 
 
-def _size(settings: "BlendSettings", task: "Task", by_patient: bool) -> Size:
-    visits, evidence = task.visits, settings.evidence
+def _size(
+    visits: "VisitArrays", evidence: "EvidenceSettings", learnable: int = 0, *, by_patient: bool = False
+) -> Size:
     return Size(
         visits=len(visits),
-        learnable=int(np.sum(task.training | task.validation)),
+        learnable=learnable,
         labs=visits.labs.shape[1] - 1,
         attributes=visits.attributes.shape[1],
         own=evidence.own_each_way * (1 if evidence.past_only else 2),

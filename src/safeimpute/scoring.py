@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from safeimpute.errors import GuaranteeRefused
 from safeimpute.graph.evidence import EvidenceTable
+from safeimpute.memory import scored_at_once
 from safeimpute.pipeline import XI_STREAM, Scored, batch_of, long_run_cutoff
 from safeimpute.presets import FittedBest, hidden_by_lot
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays, uniform_per_visit
@@ -38,7 +39,7 @@ from safeimpute.splits import HIDDEN_SHARE, Role
 from safeimpute.tolerance import Tolerance
 
 COVERED = Claim(new_patients=True, unmeasured=True)  # the one claim that speaks for what is scored
-VISITS_AT_ONCE = 20_000  # bounds memory; portions hold whole patients
+VISITS_AT_ONCE = 20_000  # at most; bounds memory, portions hold whole patients
 Keys = NDArray[np.uint64]
 
 
@@ -213,17 +214,18 @@ _ARRAYS = (
 
 def score_new(visits: VisitArrays, model: ScoringModel) -> NewScores:
     """Score every visit of a table, portion by portion."""
-    parts = [_score_portion(visits.take(rows), model) for rows in _portions(visits.patient)]
+    at_once = scored_at_once(visits, model.fitted.blend.source.settings, VISITS_AT_ONCE)
+    parts = [_score_portion(visits.take(rows), model) for rows in _portions(visits.patient, at_once)]
     scores = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS}
     reasons = {name: np.concatenate([part.outside[name] for part in parts]) for name in parts[0].outside}
     return NewScores(**scores | {"patient": visits.patient}, outside=reasons)
 
 
-def _portions(patient: IntArray) -> Iterator[BoolArray]:
-    """Whole patients, about VISITS_AT_ONCE visits together."""
+def _portions(patient: IntArray, at_once: int) -> Iterator[BoolArray]:
+    """Whole patients, about so many visits together."""
     first = np.r_[True, patient[1:] != patient[:-1]]
     starts = np.flatnonzero(first)
-    portion = np.searchsorted(starts, np.arange(VISITS_AT_ONCE, len(patient), VISITS_AT_ONCE))
+    portion = np.searchsorted(starts, np.arange(at_once, len(patient), at_once))
     edges = np.unique(np.r_[0, np.append(starts, len(patient))[portion], len(patient)])
     for start, stop in pairwise(edges):
         rows = np.zeros(len(patient), dtype=bool)

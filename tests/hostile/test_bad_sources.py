@@ -197,7 +197,7 @@ def test_nobody_of_the_cohort(mimic4: Path, tmp_path: Path) -> None:
 def test_too_little_memory_says_so(tmp_path: Path) -> None:
     crowd = [Result(SUBJECT, "hba1c", VALUE, NOON + timedelta(minutes=m), "%") for m in range(60_000)]
     folder = sources.write_mimic4(Records(RECORDS.people, crowd, []), tmp_path / "source", "csv")
-    refuses("mimic4", folder, tmp_path, "--memory", memory="1MB", threads=1)
+    refuses("mimic4", folder, tmp_path, "--memory", memory=0.001, threads=1)
 
 
 def fhir_folder(tmp_path: Path, *resources: Any) -> Path:

@@ -92,7 +92,6 @@ def test_it_overwrites_only_when_told_to(source: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--memory", "lots"), "1500MB"),
         (("-o", "visits.csv"), "must end in .parquet"),
         (("-o", "absent/visits.parquet"), "Create it first"),
         (("--anchors", "all"), "target, any"),

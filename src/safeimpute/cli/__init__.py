@@ -18,6 +18,7 @@ from safeimpute.cli import (
     serve,
     simulate,
 )
+from safeimpute.cli.options import with_flags_of_all
 from safeimpute.errors import SafeImputeError
 
 app = typer.Typer(
@@ -28,21 +29,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command()(run.demo)
-app.command()(run.run)
-app.command()(cohort.cohort)
-app.command()(evaluate.evaluate)
-app.command()(benchmark.benchmark)
-app.command()(ablate.ablate)
-app.command()(audit.audit)
-app.command()(render.figures)
-app.command()(render.report)
-app.command()(score.score)
-app.command()(serve.serve)
-app.command()(run.rerun)
-app.command()(simulate.simulate)
-app.command()(info.methods)
-app.command()(info.doctor)
+for command in (
+    run.demo,
+    run.run,
+    cohort.cohort,
+    evaluate.evaluate,
+    benchmark.benchmark,
+    ablate.ablate,
+    audit.audit,
+    render.figures,
+    render.report,
+    score.score,
+    serve.serve,
+    run.rerun,
+    simulate.simulate,
+    info.methods,
+    info.doctor,
+):
+    app.command()(with_flags_of_all(command))
 
 
 def main() -> None:

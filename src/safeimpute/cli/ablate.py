@@ -24,6 +24,7 @@ def ablate(
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
     threads: opt.Threads = None,
+    memory: opt.Memory = None,
     config: opt.ConfigFile = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
@@ -32,6 +33,7 @@ def ablate(
     from safeimpute.evaluation.ablate import ablate as run_ablations
     from safeimpute.report.run_folder import save_json
 
+    opt.refuse_unplanned_memory("paper", memory)
     settings, table = opt.prepare(context, (fdr,), "visits")
     settings = settings.model_copy(update={"preset": "paper"})
     with shown_progress(quiet) as progress:

@@ -38,7 +38,10 @@ def cohort(
         "serum,blood-gas"
     ),
     catalogue: Annotated[Path | None, typer.Option(help="TOML file with further labs.")] = None,
-    memory: Annotated[str, typer.Option(help="Most memory the database engine may use.")] = "1500MB",
+    memory: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="GiB the database engine may use (default: 1.5)."),
+    ] = None,
     threads: opt.Threads = None,
     config: opt.ConfigFile = None,
     force: opt.Force = False,

@@ -5,30 +5,36 @@ from typing import Annotated, Any
 
 import typer
 
+from safeimpute.cli import options as opt
 
-def methods() -> None:
+
+def methods(quiet: opt.Quiet = False) -> None:
     """List the imputation methods and whether each can run here."""
     from safeimpute.imputers.registry import METHODS
 
     for name, method in METHODS.items():
         missing = method.missing()
         state = f"needs {', '.join(missing)}" if missing else "ready"
-        typer.echo(f"{name:<14}{method.summary:<82}{state}")
+        if not quiet:
+            typer.echo(f"{name:<14}{method.summary:<82}{state}")
 
 
 def doctor(
     model: Annotated[
         Path | None, typer.Argument(help="A model folder to verify and describe.", show_default=False)
     ] = None,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Say what is installed, which devices there are and which optional parts are missing; or describe a model."""
     if model is None:
-        _describe_installation()
+        lines = _describe_installation()
     else:
         from safeimpute.model_folder import verified_manifest
 
-        for label, words in _model_in_words(verified_manifest(model)).items():
-            typer.echo(f"{label:<12}{words}")
+        words = _model_in_words(verified_manifest(model))
+        lines = [f"{label:<12}{text}" for label, text in words.items()]
+    if not quiet:
+        typer.echo("\n".join(lines))
 
 
 def _model_in_words(manifest: dict[str, Any]) -> dict[str, str]:
@@ -70,7 +76,7 @@ def _scoring_in_words(scoring: dict[str, Any] | None) -> dict[str, str]:
     }
 
 
-def _describe_installation() -> None:
+def _describe_installation() -> list[str]:
     import os
     import platform
     from importlib import metadata, util
@@ -80,14 +86,17 @@ def _describe_installation() -> None:
     from safeimpute import __version__
     from safeimpute.report.run_folder import PACKAGES
 
-    typer.echo(f"safeimpute  {__version__}")
-    typer.echo(f"python      {platform.python_version()} on {platform.system()} {platform.machine()}")
-    for name in PACKAGES:
-        typer.echo(f"{name:<12}{metadata.version(name)}")
-    typer.echo(f"cpu threads {torch.get_num_threads()} of {os.cpu_count()}")
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none found; the CPU is used"
-    typer.echo(f"gpu         {gpu}")
     extras = {"baselines": "ot", "ehr": "ibis", "postgres": "psycopg", "spark": "pyspark", "web": "fastapi"}
-    for extra, module in extras.items():
-        state = "installed" if util.find_spec(module) else f"missing: pip install 'safeimpute[{extra}]'"
-        typer.echo(f"[{extra}]".ljust(12) + state)
+    states = {
+        extra: "installed" if util.find_spec(module) else f"missing: pip install 'safeimpute[{extra}]'"
+        for extra, module in extras.items()
+    }
+    return [
+        f"safeimpute  {__version__}",
+        f"python      {platform.python_version()} on {platform.system()} {platform.machine()}",
+        *(f"{name:<12}{metadata.version(name)}" for name in PACKAGES),
+        f"cpu threads {torch.get_num_threads()} of {os.cpu_count()}",
+        f"gpu         {gpu}",
+        *(f"[{extra}]".ljust(12) + state for extra, state in states.items()),
+    ]

@@ -1,6 +1,8 @@
 """Options shared by commands: one flag, one meaning, everywhere."""
 
-from collections.abc import Sequence
+import functools
+import inspect
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,6 +115,34 @@ ConfigFile = Annotated[
     typer.Option("--config", callback=_read_defaults, is_eager=True, help="TOML file with options."),
 ]
 
+NO_EFFECT = "Taken by every command; without effect here."
+EVERYWHERE: dict[str, Any] = {
+    "seed": Annotated[int, typer.Option(min=0, help=NO_EFFECT, show_default=False)],
+    "device": Annotated[str, typer.Option(help=NO_EFFECT, show_default=False)],
+    "threads": Threads,
+    "memory": Annotated[float | None, typer.Option(min=0.1, help=NO_EFFECT)],
+    "config": ConfigFile,
+    "quiet": Quiet,
+}
+DEFAULTS = {"seed": 0, "device": "auto", "quiet": False}
+
+
+def with_flags_of_all(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the flags that every command takes; one it does not name itself has nothing to act on."""
+    own = inspect.signature(command)
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS.get(name), annotation=kind)
+        for name, kind in EVERYWHERE.items()
+        if name not in own.parameters
+    ]
+
+    @functools.wraps(command)
+    def carried_out(**told: Any) -> None:
+        command(**{name: value for name, value in told.items() if name in own.parameters})
+
+    carried_out.__signature__ = own.replace(parameters=[*own.parameters.values(), *added])  # type: ignore[attr-defined]
+    return carried_out
+
 
 def names(text: str) -> tuple[str, ...]:
     """A comma-separated list as a tuple."""
@@ -142,19 +172,19 @@ def numbers(text: str, flag: str) -> tuple[float, ...]:
 def given(context: typer.Context, **changes: Any) -> dict[str, Any]:
     """What a command was told about a fit, as a configuration takes it; the file's tables are presets' settings."""
     told = context.params
-    _refuse_unplanned_memory(told)
+    refuse_unplanned_memory(told.get("preset", ""), told.get("memory"))
     fields = ("target", "tolerance", "preset", "unit", "device", "past_only")
     plain = {name: told[name] for name in fields if name in told}
     lists = {name: names(told[name]) for name in ("labs", "attributes", "exclude")}
     return {**plain, **lists, "random_state": told["seed"], **(context.obj or {}), **changes}
 
 
-def _refuse_unplanned_memory(told: dict[str, Any]) -> None:
-    if told.get("memory") is not None and told.get("preset") == "paper":
+def refuse_unplanned_memory(preset: str, memory: float | None) -> None:
+    if memory is not None and preset == "paper":
         from safeimpute.errors import OptionError
 
         raise OptionError(
-            "--memory is planned for the preset 'best' only: leave it out with --preset paper, whose graph grows with "
+            "--memory is planned for the preset 'best' only: leave it out where 'paper' runs, whose graph grows with "
             "the visits and cannot be read in blocks."
         )
 

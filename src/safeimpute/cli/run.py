@@ -59,6 +59,7 @@ def run(
 
 
 def demo(
+    context: typer.Context,
     out: Out = Path("out/demo"),
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
@@ -76,7 +77,7 @@ def demo(
             "Mayo Clinic trial in primary biliary cirrhosis: which missing cholesterol values can be trusted?"
         )
     given = {"target": "cholesterol", "tolerance": "20%", "fdr": 0.2, "unit": "mg/dL"}
-    given |= {"random_state": seed, "device": device}
+    given |= {"random_state": seed, "device": device, **(context.obj or {})}
     carry_out(load_pbc(), given, out, None, {}, force=force, quiet=quiet, why=True)
 
 
@@ -85,6 +86,7 @@ def rerun(
     tolerance: opt.ToleranceText,
     fdr: opt.Fdr,
     out: Out,
+    device: opt.Device = "auto",
     threads: opt.Threads = None,
     memory: opt.Memory = None,
     config: opt.ConfigFile = None,
@@ -95,7 +97,7 @@ def rerun(
     from safeimpute.report.earlier_run import read_earlier_run
 
     earlier = read_earlier_run(run_dir)
-    given = earlier.config | {"tolerance": tolerance, "fdr": fdr}
+    given = earlier.config | {"tolerance": tolerance, "fdr": fdr, "device": device}
     why = (run_dir / "why.parquet").is_file()
     carry_out(
         earlier.visits(),
@@ -137,7 +139,7 @@ def carry_out(
         imputer.fit(table, progress=progress)
     if not quiet:
         print_columns(imputer.visits_)
-    looked_before = any(showed_other_levels(seen, imputer) for seen in (out, earlier or out))
+    looked_before = any(showed_other_levels(seen, imputer, source) for seen in (out, earlier or out))
     imputations = imputer.impute(table)
     with finished_folder(out, force=force) as folder:
         summary = write_run(folder, imputer, imputations, source, columns, looked_before=looked_before)

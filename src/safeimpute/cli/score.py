@@ -44,6 +44,7 @@ def score(
         ),
     ] = "",
     threads: opt.Threads = None,
+    memory: opt.Memory = None,
     config: opt.ConfigFile = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,

@@ -47,11 +47,17 @@ def write_run(
     return summary
 
 
-def showed_other_levels(folder: Path, imputer: SafeImputer) -> bool:
-    """Whether the folder holds a run on the same visits at other levels, or one that came after looking itself."""
+def showed_other_levels(folder: Path, imputer: SafeImputer, source: Path | None) -> bool:
+    """Whether the folder holds a run on the same visits at other levels, or one that came after looking itself.
+
+    The same file with other columns left out is the same visits.
+    """
     try:
         earlier = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        same_file = source is not None and earlier["input"]["sha256"] == sha256_of(source)
+        same_target = earlier["config"]["target"] == imputer.config_.target
         same_visits = earlier["input"]["visits_sha256"] == imputer.visits_.fingerprint
+        same_visits |= same_file and same_target
         levels = earlier["config"]["tolerance"], earlier["config"]["fdr"]
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import platform
-import re
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +21,7 @@ from safeimpute.records.cohort.summary import PUBLISHED, summarise
 from safeimpute.records.readers import Reader, reader_for
 from safeimpute.records.readers.engine import Budget, Source
 
-_MEMORY = re.compile(r"\d+(\.\d+)?\s*(MB|GB|MiB|GiB)", re.IGNORECASE)
+ENGINE_MEMORY = 1.5  # GiB
 
 
 def build_cohort(
@@ -33,17 +32,18 @@ def build_cohort(
     *,
     catalogue: Catalogue,
     force: bool = False,
-    memory: str = "1500MB",
+    memory: float | None = None,
     threads: int | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Build the visits table at `out` and its record beside it; returns the record."""
+    """Build the visits table at `out` and its record beside it; returns the record.
+
+    `memory` is what the database engine may use, in GiB (1.5 unless told).
+    """
     reader = reader_for(kind)
     record_path = _outputs(out, force=force)
-    if not _MEMORY.fullmatch(memory.strip()):
-        raise OptionError(f"memory {memory!r} is not understood. Write it like 1500MB or 2GB.")
     with tempfile.TemporaryDirectory(prefix=".safeimpute-cohort-", dir=out.parent) as folder:
-        budget = Budget(work=Path(folder), memory=memory, threads=threads)
+        budget = Budget(work=Path(folder), memory=memory or ENGINE_MEMORY, threads=threads)
         source = reader.open_source(location, catalogue, budget)
         try:
             found = _run(source, reader, definition, budget.work / "visits.parquet", progress)

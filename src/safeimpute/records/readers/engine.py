@@ -34,13 +34,13 @@ class Budget:
     """What a build may use of the machine."""
 
     work: Path  # for spilling; removed after the build
-    memory: str
+    memory: float  # GiB
     threads: int | None = None
 
     @property
     def duckdb_settings(self) -> dict[str, Any]:
         settings: dict[str, Any] = {
-            "memory_limit": self.memory,
+            "memory_limit": f"{1024 * self.memory:.0f}MiB",
             "temp_directory": str(self.work),
             "preserve_insertion_order": False,
             # DuckDB cannot tell the length of a compressed file, takes it for short, and would hold all of it in
