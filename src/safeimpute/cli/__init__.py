@@ -18,7 +18,7 @@ from safeimpute.cli import (
     serve,
     simulate,
 )
-from safeimpute.cli.options import with_flags_of_all
+from safeimpute.cli.options import EVERYWHERE, takes
 from safeimpute.errors import SafeImputeError
 
 app = typer.Typer(
@@ -46,7 +46,7 @@ for command in (
     info.methods,
     info.doctor,
 ):
-    app.command()(with_flags_of_all(command))
+    app.command()(takes(EVERYWHERE)(command))
 
 
 def main() -> None:

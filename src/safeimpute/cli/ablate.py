@@ -8,6 +8,7 @@ from safeimpute.cli import options as opt
 from safeimpute.cli.progress import shown_progress
 
 
+@opt.takes(opt.COLUMNS, opt.FITTING)
 def ablate(
     context: typer.Context,
     visits: opt.Visits,
@@ -17,15 +18,7 @@ def ablate(
     splits: opt.Splits = 5,
     test_fraction: opt.TestFraction = 0.2,
     json_file: opt.JsonFile = None,
-    labs: opt.Labs = "",
-    attributes: opt.Attributes = "",
-    exclude: opt.Exclude = "",
-    columns: opt.Rename = "",
-    seed: opt.Seed = 0,
-    device: opt.Device = "auto",
-    threads: opt.Threads = None,
     memory: opt.Memory = None,
-    config: opt.ConfigFile = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:

@@ -9,6 +9,7 @@ from safeimpute.cli import options as opt
 from safeimpute.cli.progress import shown_progress
 
 
+@opt.takes(opt.COLUMNS, opt.FITTING)
 def audit(
     context: typer.Context,
     visits: opt.Visits,
@@ -24,16 +25,6 @@ def audit(
         Path | None, typer.Option("--out", "-o", help="Folder for audit.json and figures.")
     ] = None,
     json_file: opt.JsonFile = None,
-    labs: opt.Labs = "",
-    attributes: opt.Attributes = "",
-    exclude: opt.Exclude = "",
-    columns: opt.Rename = "",
-    unit: opt.Unit = None,
-    seed: opt.Seed = 0,
-    device: opt.Device = "auto",
-    threads: opt.Threads = None,
-    memory: opt.Memory = None,
-    config: opt.ConfigFile = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:

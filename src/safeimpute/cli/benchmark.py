@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from safeimpute.progress import Progress
 
 
+@opt.takes(opt.COLUMNS, opt.FITTING)
 def benchmark(
     context: typer.Context,
     visits: opt.Visits,
@@ -44,15 +45,8 @@ def benchmark(
         Path | None, typer.Option(help="Folder for finished cells, kept for a rerun (default: OUT/work).")
     ] = None,
     json_file: opt.JsonFile = None,
-    labs: opt.Labs = "",
-    attributes: opt.Attributes = "",
-    exclude: opt.Exclude = "",
-    columns: opt.Rename = "",
-    unit: opt.Unit = None,
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
-    threads: opt.Threads = None,
-    config: opt.ConfigFile = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:

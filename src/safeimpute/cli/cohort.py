@@ -43,7 +43,6 @@ def cohort(
         typer.Option(min=0.1, help="GiB the database engine may use (default: 1.5)."),
     ] = None,
     threads: opt.Threads = None,
-    config: opt.ConfigFile = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:

@@ -115,33 +115,48 @@ ConfigFile = Annotated[
     typer.Option("--config", callback=_read_defaults, is_eager=True, help="TOML file with options."),
 ]
 
-NO_EFFECT = "Taken by every command; without effect here."
-EVERYWHERE: dict[str, Any] = {
-    "seed": Annotated[int, typer.Option(min=0, help=NO_EFFECT, show_default=False)],
-    "device": Annotated[str, typer.Option(help=NO_EFFECT, show_default=False)],
-    "threads": Threads,
-    "memory": Annotated[float | None, typer.Option(min=0.1, help=NO_EFFECT)],
-    "config": ConfigFile,
-    "quiet": Quiet,
+Flags = dict[str, tuple[Any, Any]]  # name of the parameter -> how it is typed, its default
+COLUMNS: Flags = {
+    "labs": (Labs, ""),
+    "attributes": (Attributes, ""),
+    "exclude": (Exclude, ""),
+    "columns": (Rename, ""),
+    "unit": (Unit, None),
 }
-DEFAULTS = {"seed": 0, "device": "auto", "quiet": False}
+CEILING: Flags = {"memory": (Memory, None)}
+FITTING: Flags = {"seed": (Seed, 0), "device": (Device, "auto"), **CEILING}
+NO_EFFECT = "Taken by every command; without effect here."
+EVERYWHERE: Flags = {
+    "seed": (Annotated[int, typer.Option(min=0, help=NO_EFFECT, show_default=False)], 0),
+    "device": (Annotated[str, typer.Option(help=NO_EFFECT, show_default=False)], "auto"),
+    "threads": (Threads, None),
+    "memory": (Annotated[float | None, typer.Option(min=0.1, help=NO_EFFECT)], None),
+    "config": (ConfigFile, None),
+    "quiet": (Quiet, False),
+}
+Command = Callable[..., None]
 
 
-def with_flags_of_all(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the flags that every command takes; one it does not name itself has nothing to act on."""
-    own = inspect.signature(command)
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS.get(name), annotation=kind)
-        for name, kind in EVERYWHERE.items()
-        if name not in own.parameters
-    ]
+def takes(*groups: Flags) -> Callable[[Command], Command]:
+    """Let a command take these flags too; their values are in its context, what it names itself stays its own."""
+    flags = {name: flag for group in groups for name, flag in group.items()}
 
-    @functools.wraps(command)
-    def carried_out(**told: Any) -> None:
-        command(**{name: value for name, value in told.items() if name in own.parameters})
+    def extended(command: Command) -> Command:
+        own = inspect.signature(command)
+        added = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for name, (kind, default) in flags.items()
+            if name not in own.parameters
+        ]
 
-    carried_out.__signature__ = own.replace(parameters=[*own.parameters.values(), *added])  # type: ignore[attr-defined]
-    return carried_out
+        @functools.wraps(command)
+        def carried_out(**told: Any) -> None:
+            command(**{name: told[name] for name in own.parameters})
+
+        vars(carried_out)["__signature__"] = own.replace(parameters=[*own.parameters.values(), *added])
+        return carried_out
+
+    return extended
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ ClaimName = Annotated[
 ]
 
 
+@opt.takes(opt.COLUMNS, opt.FITTING)
 def run(
     context: typer.Context,
     visits: opt.Visits,
@@ -28,11 +29,7 @@ def run(
     preset: opt.Preset = "best",
     claim: ClaimName = "unmeasured",
     out: Out = Path("out/run"),
-    labs: opt.Labs = "",
-    attributes: opt.Attributes = "",
-    exclude: opt.Exclude = "",
     columns: opt.Rename = "",
-    unit: opt.Unit = None,
     past_only: opt.PastOnly = False,
     why: Annotated[
         bool, typer.Option("--why", help="Also write why.parquet: the visits that carried each imputation.")
@@ -41,11 +38,6 @@ def run(
         str,
         typer.Option(help="Sensitivity: factors by which an unseen reason may change the odds of measuring."),
     ] = "1,1.25,1.5,2,3",
-    seed: opt.Seed = 0,
-    device: opt.Device = "auto",
-    threads: opt.Threads = None,
-    memory: opt.Memory = None,
-    config: opt.ConfigFile = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -58,14 +50,12 @@ def run(
     carry_out(table, told, out, visits, renamed, force=force, quiet=quiet, why=why)
 
 
+@opt.takes(opt.FITTING)
 def demo(
     context: typer.Context,
     out: Out = Path("out/demo"),
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
-    threads: opt.Threads = None,
-    memory: opt.Memory = None,
-    config: opt.ConfigFile = None,
     force: opt.Force = True,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -81,15 +71,13 @@ def demo(
     carry_out(load_pbc(), given, out, None, {}, force=force, quiet=quiet, why=True)
 
 
+@opt.takes(opt.CEILING)
 def rerun(
     run_dir: Annotated[Path, typer.Argument(help="Folder of a finished run or demo.", show_default=False)],
     tolerance: opt.ToleranceText,
     fdr: opt.Fdr,
     out: Out,
     device: opt.Device = "auto",
-    threads: opt.Threads = None,
-    memory: opt.Memory = None,
-    config: opt.ConfigFile = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:

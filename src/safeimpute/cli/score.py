@@ -25,6 +25,7 @@ Out = Annotated[
 ]
 
 
+@opt.takes(opt.CEILING)
 def score(
     model: Model,
     new_visits: NewVisits,
@@ -43,9 +44,6 @@ def score(
             help="Labs or attributes of the model that the table lacks: taken as never measured, no promise."
         ),
     ] = "",
-    threads: opt.Threads = None,
-    memory: opt.Memory = None,
-    config: opt.ConfigFile = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:

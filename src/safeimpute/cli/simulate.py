@@ -26,8 +26,6 @@ def simulate(
         ),
     ] = "none",
     seed: options.Seed = 0,
-    threads: options.Threads = None,
-    config: options.ConfigFile = None,
     force: options.Force = False,
     quiet: options.Quiet = False,
 ) -> None:
