@@ -98,6 +98,21 @@ def test_a_slider_changes_the_count_and_is_marked_as_exploration(page: Page) -> 
     expect(page.locator("#rerun")).to_be_enabled()
 
 
+def test_the_button_starts_a_run_that_ends_in_a_labelled_report(page: Page, run_folder: Path) -> None:
+    page.keyboard.press("e")
+    page.locator("#level").fill("49")
+    page.click("#rerun")
+    state = page.locator("#rerun-state")
+    expect(state).to_contain_text("Running into", timeout=20_000)
+    expect(state).to_contain_text("Finished: ", timeout=240_000)
+    expect(state).to_contain_text("Level chosen after looking: no guarantee.")
+    with page.context.expect_page() as opened:
+        state.get_by_text("Its report").click()
+    expect(opened.value.locator("body")).to_contain_text("No guarantee")
+    written = run_folder.with_name(state.locator("h3").inner_text().removeprefix("Finished: "))
+    assert (written / "report.html").is_file()
+
+
 def test_an_accepted_value_is_kept_and_exported(page: Page, tmp_path: Path) -> None:
     _sign(page, "Ada")
     page.keyboard.press("a")
