@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from benchmark_data import STUDIES
 
 from safeimpute.report.benchmark_tables import (
+    NONE,
+    Table,
     accuracy_table,
     as_markdown,
     failure_table,
@@ -21,18 +24,19 @@ from safeimpute.report.benchmark_tables import (
 INTRODUCTION = """# Benchmark: every method on the same hidden values
 
 `make benchmark` runs all of it unattended and goes on where it was stopped (`bench/benchmark_data.py` names data,
-tolerances and commands). For this page the cells were run in parts, most by `python bench/benchmark_cells.py WORK
---methods … --splits … --device cuda --time-limit 500` on a GPU machine, and the tables made from what was finished
-by the same commands with `--finished-only`; `bench/benchmark_page.py` wrote the page. Splits by visits, seeds 0–4,
+tolerances and commands). For this page the cells were run in parts by `python bench/benchmark_cells.py WORK --methods …
+--splits … [--device cuda] --time-limit …`, here and on a GPU machine, and the tables made from what was finished by the
+same commands with `--finished-only`; `bench/benchmark_page.py` wrote the page. Splits by visits, seeds 0–4,
 20 % of the measured targets hidden as test, the rest 70/15/15 training, validation, calibration; every method gets
 the same visits and trains for its published number of rounds. Where a method has fewer splits than others it stands
 below them and is left out of the reading: its mean speaks of other values, only its ratio to `best` on common
 splits compares.
 
-**Where it ran.** Cells marked GPU ran on one H200 that about twenty cells shared, so their times say what a busy
-GPU gives, not what the method needs alone; the others ran on two busy CPU cores. Splits that are missing were not
-run for want of time, or stopped at the limit that the last table of a section names; nothing was left out for its
-result.
+**Where it ran.** Cells marked GPU ran on one H200 that ten to twenty cells shared, so their times say what a busy GPU
+gives, not what the method needs alone; the others ran on two busy CPU cores, TDM on PBC cholesterol on a few of the
+GPU machine's. On PBC every method has its five splits. On the two larger tables those have a result that finished in the
+hours at hand; splits that are missing were not run for want of time, or were stopped at the limit that the last
+table of a section names. Nothing was left out for its result.
 
 **Settings that are ours.** Where a paper leaves a setting open, or its code could not be read, the choice stands in
 a comment of the method's file under `imputers/baselines`: LSTM runs in both directions, Transformer and SAITS take
@@ -61,6 +65,7 @@ def main() -> None:
     }
     parts = [
         INTRODUCTION,
+        as_markdown(_at_a_glance(results)),
         "## Who wins where\n\n" + "\n\n".join(_won(name, each) for name, each in results.items()),
     ]
     for name, result in results.items():
@@ -69,6 +74,33 @@ def main() -> None:
         shutil.copyfile(folder / name / "figures" / "benchmark.png", picture)
     Path("docs/benchmark.md").write_text("\n\n".join(part.strip() for part in parts) + "\n")
     Path("docs/benchmark.json").write_text(json.dumps(results, separators=(",", ":")) + "\n")
+
+
+def _at_a_glance(results: dict[str, dict[str, Any]]) -> Table:
+    """Every method's error beside that of `best`, on the splits both finished."""
+
+    def ratios(method: str) -> list[float]:
+        found = [result["methods"][method]["against"].get("best") for result in results.values()]
+        return [pair["ratio"] for pair in found if pair]
+
+    def cell(method: str, result: dict[str, Any]) -> str:
+        if method == "best":
+            return "1"
+        pair = result["methods"][method]["against"].get("best")
+        if not pair:
+            return NONE
+        fewer = "" if pair["splits"] == result["splits"] else f" ({pair['splits']})"
+        return f"{pair['ratio']:.2f}{fewer}"
+
+    methods = next(iter(results.values()))["methods"]
+    order = sorted(methods, key=lambda name: 1.0 if name == "best" else statistics.fmean(ratios(name)))
+    rows = tuple((name, *(cell(name, result) for result in results.values())) for name in order)
+    note = (
+        "MAE divided by that of `best` on the same splits, below 1 better than it; in brackets how many splits where "
+        "fewer than five were run. In the order of the mean over the columns a method has."
+    )
+    head = ("method", *(TITLES[name] for name in results))
+    return Table("At a glance", note, head, rows, frozenset({order.index("best")}))
 
 
 def _won(name: str, result: dict[str, Any]) -> str:

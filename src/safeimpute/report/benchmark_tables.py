@@ -265,7 +265,8 @@ def _number(value: float | None, form: str) -> str:
 def _seconds(row: dict[str, Any]) -> str:
     """Graph, fit and imputation, without the risk."""
     seconds = row["seconds"]["graph"] + row["seconds"]["fit"]
-    where = " GPU" if row["gpu_peak_mib"] else ""
+    on_gpu = {not name.endswith(" CPU") for name in row["devices"]}
+    where = {(True,): " GPU", (False, True): " CPU, GPU"}.get(tuple(sorted(on_gpu)), "")
     if seconds < 0.1:
         return f"< 0.1 s{where}"
     if seconds < 100:
