@@ -17,6 +17,13 @@ from safeimpute.splits import Role, Task, hide, split_visits
 EFFORT = 0.001  # every method takes at least one round of training
 SLOW = {"csdi", "hyperimpute", "gain"}  # seconds per fit even so: `make test-full`
 HEAVY = {"grape", "transformer", "saits", "diffputer"} | SLOW  # their hard cases too
+ONE_TABLE = {
+    "missforest",
+    "hyperimpute",
+    "gain",
+    "tdm",
+    "grape",
+}  # complete the table they were fitted on, no other
 FILL_HOLES_ALONE = {"tdm"}  # moves the missing values only, so that visible ones come back as they are
 HARDSHIPS = ("all-missing and constant labs", "one patient", "no other lab")
 
@@ -87,6 +94,23 @@ def test_no_visit_is_given_its_own_target_back(name: str) -> None:
     own = task.visits.target_values[task.training]
     given_back = np.mean(np.isclose(usual(name)[task.training], own, rtol=0, atol=1e-4))
     assert (given_back < 0.5) == (name not in FILL_HOLES_ALONE)
+
+
+@methods(later=SLOW)
+def test_a_visible_target_does_not_decide_its_own_imputation(name: str) -> None:
+    """A fitted method imputes a table in which one visible target was changed: at that visit nothing may move."""
+    if name in ONE_TABLE:
+        pytest.skip(f"{name} completes the table it was fitted on")
+    task = task_of(visits())
+    changed = task.visits.target_values.copy()
+    row = int(np.flatnonzero(task.training)[3])
+    changed[row] *= 1.5
+    fitted = make_imputer(name, EFFORT).fit(task, np.random.default_rng(5))
+    before, after = (
+        fitted.impute(each).value[row]
+        for each in (task, replace(task, visits=task.visits.with_target(changed)))
+    )
+    assert after == pytest.approx(before, rel=1e-5)
 
 
 @methods(later=HEAVY)

@@ -15,7 +15,15 @@ import pytest
 
 from safeimpute.evaluation.benchmark import Field, gather
 from safeimpute.evaluation.benchmark_cell import run_cell
-from safeimpute.evaluation.cells import CellName, Study, open_study, read_cell, read_study, save_cell
+from safeimpute.evaluation.cells import (
+    CellName,
+    Study,
+    open_study,
+    read_cell,
+    read_study,
+    save_cell,
+    save_failure,
+)
 from safeimpute.evaluation.processes import Limits, is_finished, run_cells
 from safeimpute.imputers.registry import METHODS, Method
 from safeimpute.pipeline import split_for
@@ -181,7 +189,7 @@ def test_a_killed_benchmark_goes_on(tmp_path: Path) -> None:
     process.wait()
     written = first.stat().st_mtime_ns
     assert not (out / "benchmark.json").exists()
-    _wait_until(lambda: not _cells_of(out))  # the cell in progress ends with its benchmark
+    _wait_until(lambda: not _cells_of(out))
     assert not list(out.glob("work/*/cells/locf-0.json"))
     again = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "locf on split 1 of 1: 1 of 2 done" in again.stderr
@@ -189,6 +197,40 @@ def test_a_killed_benchmark_goes_on(tmp_path: Path) -> None:
     assert first.stat().st_mtime_ns == written
     rows = json.loads((out / "benchmark.json").read_text())["methods"]
     assert {name: row["error"] for name, row in rows.items()} == {"mean": None, "locf": None}
+
+
+@pytest.mark.usefixtures("fakes")
+@pytest.mark.parametrize("begun", [False, True], ids=["still starting", "at work"])
+def test_a_cell_in_progress_ends_with_a_killed_benchmark(
+    begun: bool, tmp_path: Path, study: Study, visits: VisitArrays
+) -> None:
+    folder, before = open_study(tmp_path, study, visits), _sleepers()
+    run = "import sys; from pathlib import Path; from safeimpute.evaluation.cells import CellName; "
+    run += "from safeimpute.evaluation.processes import Limits, run_cells; "
+    run += "run_cells(Path(sys.argv[1]), [CellName(0, 'hangs')], Limits(600, 8))"
+    benchmark = subprocess.Popen([sys.executable, "-c", run, str(folder)])
+    try:
+        _wait_until(lambda: bool(_cells_of(folder)) and (not begun or _sleepers() > before))
+        benchmark.send_signal(signal.SIGKILL)
+        benchmark.wait()
+        _wait_until(lambda: not _cells_of(folder), seconds=60)
+    finally:
+        benchmark.kill()
+        for pid in _sleepers() - before:  # in a session of its own: nobody's but this test's to end
+            os.kill(int(pid), signal.SIGKILL)
+    assert read_cell(folder, CellName(0, "hangs")) is None
+    assert list((folder / "scratch").iterdir())
+    run_cells(folder, [CellName(0, "mean")], Limits(200, 8))
+    assert not list((folder / "scratch").iterdir())
+
+
+def test_a_failure_never_replaces_a_result(tmp_path: Path, study: Study, visits: VisitArrays) -> None:
+    folder, name = open_study(tmp_path, study, visits), CellName(0, "mean")
+    save_failure(folder, name, "error", "ValueError at x.py:1")
+    assert why(folder, "mean")["kind"] == "error"
+    save_cell(folder, name, {"error": None, "mae": 1.0}, {"value": np.zeros(3)})
+    save_failure(folder, name, "time", "stopped after 1 s", 1.0)
+    assert why(folder, "mean") is None
 
 
 def _wait_for(out: Path, pattern: str) -> Path:

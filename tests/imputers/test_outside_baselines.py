@@ -171,4 +171,4 @@ def test_hyperimpute_recovers_a_linear_relation() -> None:
 @pytest.mark.full
 def test_gain_learns_a_joint_gaussian() -> None:
     arrays = gaussian_visits(np.array([1.0, 1.0, 1.0]), 0.3, 600, seed=3)
-    assert error_against_mean(Gain(), arrays) < 0.7
+    assert error_against_mean(Gain(), arrays) < 0.42  # the optimum is 0.28

@@ -161,6 +161,11 @@ def test_a_joint_gaussian_is_learnt(name: str, gaussian: Known) -> None:
 
 
 @pytest.mark.full
+def test_tdm_comes_near_the_optimum_with_more_iterations(gaussian: Known) -> None:
+    assert gaussian.error(Tdm(effort=0.3)) < 1.3 * gaussian.error_of_best
+
+
+@pytest.mark.full
 def test_remasker_comes_near_the_optimum_with_more_epochs(gaussian: Known) -> None:
     assert gaussian.error(ReMasker(effort=0.5)) < 1.35 * gaussian.error_of_best
 

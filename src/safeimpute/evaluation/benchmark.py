@@ -78,6 +78,7 @@ def gather(folder: Path, study: Study, visits: VisitArrays, field: Field) -> dic
         "effort": study.effort,
         "note": training_note(study.effort),
         "repartitions": study.repartitions,
+        "states_of_code": len({cell.content.get("code") for cell in good.values()}),
         "rivals": rivals,
         "methods": methods,
         "published": published_figures(),
@@ -224,10 +225,12 @@ def _scores_on(sets: BoolArray, value: FloatArray, study: Study, visits: VisitAr
         counts = at_level.sum(axis=1)
         some = counts > 0
         drawn, sizes = at_level[some], counts[some]
-        wrong = float(np.sum(drawn @ bad.astype(np.float64) / sizes)) / len(counts)
+        wrong = drawn @ bad.astype(np.float64) / sizes
         rows.append(
             {
-                "fdp": wrong,
+                "fdp": float(np.sum(wrong)) / len(counts),  # 0 where a draw releases nothing
+                "precision": float(np.mean(1 - wrong)) if some.any() else None,
+                "draws_released": float(np.mean(some)),
                 "mae": float(np.mean(drawn @ error / sizes)) if some.any() else None,
                 "rmse": float(np.mean(np.sqrt(drawn @ error**2 / sizes))) if some.any() else None,
             }
@@ -244,8 +247,9 @@ def _shared_rows(per_split: Sequence[Sequence[Mapping[str, Any]]], study: Study)
             {
                 "fdr": level,
                 "fdp": metrics.mean_se([scores["fdp"] for scores in at]),
-                **{n: metrics.mean_se([scores[n] for scores in released]) for n in ("mae", "rmse")},
+                **{n: metrics.mean_se([s[n] for s in released]) for n in ("mae", "rmse", "precision")},
                 "splits_released": len(released),
+                "draws_released": _mean([scores["draws_released"] for scores in at]),
             }
         )
     return rows

@@ -1,11 +1,12 @@
 """One cell of the benchmark in a process of its own: fit a method on one split, score it, write what it found.
 
-    python -m safeimpute.evaluation.benchmark_cell STUDY_FOLDER METHOD SEED [--device cuda]
+    python -m safeimpute.evaluation.benchmark_cell STUDY_FOLDER METHOD SEED [--device cuda] [--parent PID]
 
 Arrays only (NumPy, SciPy, torch, LightGBM, scikit-learn), so that it also runs on a bare GPU machine.
 """
 
 import argparse
+import hashlib
 import os
 import platform
 import resource
@@ -22,7 +23,7 @@ import numpy as np
 
 from safeimpute.errors import SafeImputeError
 from safeimpute.evaluation import metrics
-from safeimpute.evaluation.cells import CellName, Study, read_study, save_cell
+from safeimpute.evaluation.cells import CellName, Study, read_study, save_cell, save_failure
 from safeimpute.evaluation.evaluate import REPARTITION_STREAM, ScoredSplit, release_scores, repartition
 from safeimpute.graph.evidence import EvidenceSettings, fit_evidence, read_evidence
 from safeimpute.imputers.gcn import GcnImputer
@@ -201,7 +202,15 @@ def _machine(device: str) -> dict[str, Any]:
 
         used = torch.cuda.max_memory_allocated() / 2**20
     name = torch.cuda.get_device_name() if used else f"{platform.machine()} CPU"
-    return {"device": name, "gpu_peak_mib": used or None, "peak_mib": _peak_mib()}
+    return {"device": name, "gpu_peak_mib": used or None, "peak_mib": _peak_mib(), "cpu": _processor()}
+
+
+def _processor() -> str:
+    """Model and number of cores; times of different ones do not compare."""
+    listed = Path("/proc/cpuinfo")
+    lines = listed.read_text().splitlines() if listed.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{models[0] if models else platform.machine()}, {os.cpu_count()} cores"
 
 
 def _peak_mib() -> float:
@@ -213,24 +222,18 @@ def _peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 1024)
 
 
-def failure(kind: str, text: str, limit: float | None = None) -> dict[str, Any]:
-    """A cell that did not end well."""
-    return {"error": {"kind": kind, "text": text, "limit": limit}}
-
-
-def describe(error: BaseException) -> dict[str, Any]:
-    """What went wrong, without any text that could quote a patient's value."""
+def describe(error: BaseException) -> tuple[str, str]:
+    """What kind of failure it was and what went wrong, without any text that could quote a patient's value."""
     if isinstance(error, SafeImputeError):
-        return failure("refused", str(error))
+        return "refused", str(error)
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return failure("memory", "out of memory")
+        return "memory", "out of memory"
     where = traceback.extract_tb(error.__traceback__)[-1]
-    return failure("error", f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}")
+    return "error", f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}"
 
 
-def _end_with_parent() -> None:
+def _end_with(parent: int) -> None:
     """A benchmark killed outright must not leave its cell running: end the whole group once orphaned."""
-    parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -240,6 +243,14 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def state_of_code() -> str:
+    """A short hash of the sources a result depends on: cells of one study may come from different days."""
+    package = Path(__file__).resolve().parents[1]
+    parts = ("imputers", "graph", "risk", "evaluation", "selection")
+    sources = sorted(path for part in parts for path in (package / part).rglob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
+
+
 def main() -> None:
     """Run the cell named on the command line; a failure is written like a result."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -247,16 +258,18 @@ def main() -> None:
     parser.add_argument("method")
     parser.add_argument("seed", type=int)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--parent", type=int, default=os.getppid(), help="the process to end with")
     given = parser.parse_args()
-    _end_with_parent()
+    _end_with(given.parent)
     name, start = CellName(given.seed, given.method), time.perf_counter()
     try:
         scores, arrays = run_cell(*read_study(given.folder), name, given.device)
     except Exception as error:
         traceback.print_exc()
-        save_cell(given.folder, name, describe(error))
+        save_failure(given.folder, name, *describe(error))
     else:
-        save_cell(given.folder, name, scores | {"wall": time.perf_counter() - start}, arrays)
+        told = {"wall": time.perf_counter() - start, "code": state_of_code()}
+        save_cell(given.folder, name, scores | told, arrays)
 
 
 if __name__ == "__main__":

@@ -132,6 +132,13 @@ def save_cell(
     _write_json(marked, path.with_name(f"{name.stem}.json"))
 
 
+def save_failure(folder: Path, name: CellName, kind: str, text: str, limit: float | None = None) -> None:
+    """A cell that did not end well; a result that is there already is not lost to it."""
+    found = read_cell(folder, name)
+    if found is None or found.failed:
+        save_cell(folder, name, {"error": {"kind": kind, "text": text, "limit": limit}})
+
+
 def read_cell(folder: Path, name: CellName) -> Cell | None:
     """A finished cell of this study, or None where there is none that can be trusted to be one."""
     path = folder / CELLS / f"{name.stem}.json"

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from safeimpute.evaluation.cells import LOGS, CellName, read_cell, save_cell
+from safeimpute.evaluation.cells import LOGS, CellName, read_cell, save_cell, save_failure
 from safeimpute.imputers.registry import METHODS
 
 POLL_SECONDS = 0.1
+WATCH_SECONDS = 30.0  # between looks at cells that go on
+SCRATCH = "scratch"
 GIB = 2**30
 
 
@@ -83,6 +85,8 @@ def run_cells(
     waiting = [name for name in cells if not is_finished(folder, name, limits)]
     clock = _Clock(folder, cells, jobs)
     running: list[RunningCell] = []
+    looked = time.monotonic()
+    _sweep(folder)
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -91,6 +95,9 @@ def run_cells(
                     running.append(_start(folder, name, device, jobs))
                 watch(clock.standing(running, waiting))
             time.sleep(POLL_SECONDS)
+            if time.monotonic() - looked > WATCH_SECONDS:
+                looked = time.monotonic()
+                watch(clock.standing(running, waiting))
             running = [each for each in running if not _ended(folder, each, limits)]
     finally:
         for each in running:
@@ -105,7 +112,7 @@ def _cannot_run(folder: Path, name: CellName) -> bool:
     if missing:
         modules = all(each.isidentifier() for each in missing)
         remedy = " (pip install 'safeimpute[baselines]')" if modules else ""
-        _fail(folder, name, "missing", f"needs {', '.join(missing)}{remedy}")
+        save_failure(folder, name, "missing", f"needs {', '.join(missing)}{remedy}")
     return bool(missing)
 
 
@@ -113,7 +120,7 @@ def _start(folder: Path, name: CellName, device: str, jobs: int) -> RunningCell:
     logs = folder / LOGS
     logs.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "safeimpute.evaluation.benchmark_cell", str(folder), name.method]
-    command += [str(name.seed), "--device", device]
+    command += [str(name.seed), "--device", device, "--parent", str(os.getpid())]
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
     scratch = _scratch(folder, name)
     scratch.mkdir(parents=True, exist_ok=True)
@@ -144,7 +151,15 @@ def _ended(folder: Path, cell: RunningCell, limits: Limits) -> bool:
 
 def _scratch(folder: Path, name: CellName) -> Path:
     """Where a cell keeps what it writes on the way: patients' values, which must not outlive it."""
-    return folder / "scratch" / name.stem
+    return folder / SCRATCH / f"{name.stem}.{os.getpid()}"
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what cells of a benchmark that was killed outright left behind."""
+    alive = _processes()
+    for left in (folder / SCRATCH).glob("*"):
+        if int(left.suffix[1:] or 0) not in alive:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _account_for(folder: Path, cell: RunningCell) -> None:
@@ -156,7 +171,7 @@ def _account_for(folder: Path, cell: RunningCell) -> None:
     found = read_cell(folder, cell.name)
     if code or found is None:
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        _fail(folder, cell.name, "error", f"the process ended with {how}")
+        save_failure(folder, cell.name, "error", f"the process ended with {how}")
     elif cell.children_peak and not found.failed:
         content = found.content | {"peak_mib": found.content["peak_mib"] + cell.children_peak / 2**20}
         save_cell(folder, cell.name, content)
@@ -166,11 +181,7 @@ def _stop(folder: Path, cell: RunningCell, family: Iterable[int], kind: str, tex
     _kill(family)
     cell.process.wait()
     shutil.rmtree(_scratch(folder, cell.name), ignore_errors=True)
-    _fail(folder, cell.name, kind, text, limit)
-
-
-def _fail(folder: Path, name: CellName, kind: str, text: str, limit: float | None = None) -> None:
-    save_cell(folder, name, {"error": {"kind": kind, "text": text, "limit": limit}})
+    save_failure(folder, cell.name, kind, text, limit)
 
 
 def _family(leader: int) -> dict[int, int]:

@@ -27,7 +27,11 @@ class FittedImputer(Protocol):
     """A trained imputer; frozen from here on."""
 
     def impute(self, task: Task) -> Imputation:
-        """Impute every visit of a task; the value at a visit never depends on that visit's own target."""
+        """Impute every visit of a task; what is said where the target is hidden never depends on a hidden target.
+
+        Where it is visible, methods that complete one graph or table (`grape`, `tdm`) may use it; nobody judges them
+        there.
+        """
         ...
 
 

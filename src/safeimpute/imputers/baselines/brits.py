@@ -25,7 +25,7 @@ from safeimpute.splits import Task
 # Cao et al. 2018 and their code: 108 hidden units, Adam 1e-3, batch 32, 1,000 epochs, consistency weight 0.1.
 WIDTH = 108
 CONSISTENCY = 0.1
-HIDDEN_SHARE = 0.1
+HIDDEN_SHARE = 0.1  # ours
 TRAINING = Training(batch=32, learning_rate=1e-3, epochs=1_000)
 
 

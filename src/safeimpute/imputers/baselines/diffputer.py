@@ -36,7 +36,7 @@ ROWS_AT_ONCE = 65_536
 
 @dataclass(frozen=True)
 class DiffPuterSettings:
-    """As published."""
+    """As published, but for `patience`, `rate_patience` and `redraws`, which are ours."""
 
     width: int = 1_024
     learning_rate: float = 1e-4

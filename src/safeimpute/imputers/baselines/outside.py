@@ -21,7 +21,6 @@ PYTHON_VARIABLE = "SAFEIMPUTE_BASELINES_PYTHON"
 ENVIRONMENT = Path(".venv-baselines") / "bin" / "python"
 WORKER = Path(__file__).with_name("outside_worker.py")
 REPORT = "outside_worker: "  # begins the worker's own lines; what packages print may hold patients' values
-TIME_LIMIT = 4 * 3600.0  # seconds
 
 
 class OutsideMissing(InputError):
@@ -49,7 +48,7 @@ def complete_target(
     table: FloatArray,
     settings: Mapping[str, float],
     seed: int,
-    time_limit: float = TIME_LIMIT,
+    time_limit: float | None = None,
 ) -> FloatArray:
     """The first column of a table completed by a method, also where it is visible, and never from itself there."""
     import polars as pl
@@ -73,7 +72,7 @@ def complete_target(
     return np.asarray(found, dtype=np.float64)
 
 
-def _run(method: str, command: list[str], log: Path, time_limit: float) -> None:
+def _run(method: str, command: list[str], log: Path, time_limit: float | None) -> None:
     """Run a command in a process group of its own, which ends with it, with us, or when its time is up."""
     environment = os.environ | {"PYTHONHASHSEED": "0"}  # HyperImpute orders its learners by a set
     with log.open("wb") as stream:
