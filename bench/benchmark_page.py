@@ -38,7 +38,8 @@ gives, not what the method needs alone; the others ran on two busy CPU cores or 
 Times of one row may come from both; they tell seconds from hours, no more. Memory on the GPU is left out where it was
 measured together with the risk. On PBC every method has its five splits. On the two larger tables those have a result
 that finished in the hours at hand: splits that are missing were not run for want of time, or were stopped at the limit
-that the last table of a section names. Nothing was left out for its result.
+that the last table of a section names. Nothing was left out for its result. Between the states of the code that
+the readings count, what changed was the benchmark's own book-keeping and comments, not a method.
 
 **Settings that are ours.** Where a paper leaves a setting open, or its code could not be read, the choice stands in
 a comment of the method's file under `imputers/baselines`: all of LSTM (in both directions), the batches of 32 of
