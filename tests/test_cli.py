@@ -177,6 +177,14 @@ def test_methods_and_doctor() -> None:
     assert "torch" in invoke("doctor")
 
 
+def test_threads_of_a_configuration_file_reach_the_libraries(tmp_path: Path) -> None:
+    (tmp_path / "one.toml").write_text("threads = 1\n")
+    command = [sys.executable, "-m", "safeimpute", "doctor", "--config", str(tmp_path / "one.toml")]
+    free = {name: value for name, value in os.environ.items() if not name.endswith("_THREADS")}
+    told = subprocess.run(command, capture_output=True, text=True, check=True, env=free).stdout
+    assert "cpu threads 1 of" in told
+
+
 def test_a_killed_run_leaves_nothing_that_looks_finished(files: Path) -> None:
     out = files / "killed" / "run"
     out.parent.mkdir()

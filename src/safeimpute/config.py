@@ -1,14 +1,14 @@
 """Everything a run can be told, checked once, frozen, and saved with its results."""
 
-import tomllib
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from safeimpute.errors import OptionError
+from safeimpute.errors import OptionError, VisitsError
 from safeimpute.presets import BestSettings, PaperSettings, Plan, PresetName
+from safeimpute.records.arrays import FloatArray
 from safeimpute.records.catalogue import load_catalogue
 from safeimpute.records.visits import ColumnChoice
 from safeimpute.selection.claims import Claim, parse_claim
@@ -36,7 +36,7 @@ class Config(BaseModel):
     past_only: bool = False
     interval: OpenUnit = 0.9
     gammas: tuple[Annotated[float, Field(ge=1)], ...] = (1.0, 1.25, 1.5, 2.0, 3.0)
-    random_state: Annotated[int, Field(ge=0)] = 0
+    random_state: Annotated[int, Field(ge=0, lt=2**63)] = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     paper: PaperSettings = Field(default_factory=PaperSettings)
     best: BestSettings = Field(default_factory=BestSettings)
@@ -74,6 +74,20 @@ class Config(BaseModel):
         if known is None or self.unit_known != known.unit:
             return None
         return known.reject.low, known.reject.high
+
+    def require_plausible(self, values: FloatArray) -> None:
+        """Refuse a target that is in another unit than the catalogue's, before any work."""
+        limits = self.plausible_range
+        measured = values[~np.isnan(values)]
+        if limits is None or not len(measured):
+            return
+        outside = int(np.sum((measured < limits[0]) | (measured > limits[1])))
+        if outside > len(measured) / 2:
+            raise VisitsError(
+                f"column {self.target!r} (target) lies outside {limits[0]:g} to {limits[1]:g} {self.unit_known} in "
+                f"{outside:,} of {len(measured):,} measured rows. If it is in another unit, name it: --unit, or unit= "
+                "in Python."
+            )
 
     def plan(self) -> Plan:
         """What the array core needs to know."""
@@ -113,11 +127,3 @@ def make_config(**given: Any) -> Config:
         option = ".".join(str(part) for part in first["loc"]) or "option"
         hint = f" (given: {first['input']!r})" if not isinstance(first["input"], dict) else ""
         raise OptionError(f"{option}: {first['msg']}{hint}. See the documentation of this option.") from None
-
-
-def read_config_file(path: Path) -> dict[str, Any]:
-    """Options from a TOML file; what is typed on the command line wins over them."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise OptionError(f"configuration file {path.name!r} cannot be read: {error}.") from None

@@ -100,6 +100,7 @@ class SafeImputer:
         """Learn to impute and to rank risk, and set calibration visits aside."""
         config = self._config()
         prepared = prepare_visits(visits, config.columns)
+        config.require_plausible(prepared.arrays.target_values)
         split = split_for(config.promise, prepared.arrays, config.random_state)
         scored = score_split(
             prepared.arrays, split, config.promise, config.plan(), config.plausible_range, progress

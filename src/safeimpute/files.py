@@ -23,12 +23,27 @@ def sha256_of(path: Path) -> str:
 def require_new(path: Path, *, force: bool) -> None:
     """Refuse to overwrite unless forced, and never a folder with anything but our own results."""
     if not path.exists():
+        _require_room(path)
         return
     if path.is_dir() and any(path.iterdir()) and not any((path / name).is_file() for name in OURS):
         raise OptionError(f"{path} holds files safeimpute did not write. Give a new folder.")
     if not force:
         kind = f"a folder with {sum(1 for _ in path.iterdir())} entries" if path.is_dir() else "a file"
         raise OptionError(f"{path} exists ({kind}) and would be overwritten. Use --force or another name.")
+
+
+def require_new_folder(path: Path, *, force: bool) -> None:
+    """The same for results that are a folder: a file in its place is the user's, and never replaced."""
+    if path.exists() and not path.is_dir():
+        raise OptionError(f"{path} is a file; a folder is to be written there. Give another name.")
+    require_new(path, force=force)
+
+
+def _require_room(path: Path) -> None:
+    """Find out before any work that nothing can be written there."""
+    above = next(each for each in path.absolute().parents if each.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise OptionError(f"nothing can be written to {path}. Check the path and its rights.")
 
 
 @contextmanager
@@ -51,7 +66,7 @@ def finished_file(path: Path) -> Iterator[Path]:
 @contextmanager
 def finished_folder(path: Path, *, force: bool) -> Iterator[Path]:
     """A temporary folder beside `path` that takes its name only when the block ends well."""
-    require_new(path, force=force)
+    require_new_folder(path, force=force)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-"))
     try:
@@ -70,7 +85,7 @@ def _swap(new: Path, path: Path) -> None:
     old = path.with_name(f".{path.name}-old-{os.getpid()}")
     path.rename(old)
     new.rename(path)
-    shutil.rmtree(old) if old.is_dir() else old.unlink()
+    shutil.rmtree(old)
 
 
 def _umask() -> int:

@@ -8,7 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from safeimpute.cli import app
-from safeimpute.errors import SafeImputeError
+from safeimpute.errors import SafeImputeError, VisitsError
+from safeimpute.records.checks import days
+from safeimpute.records.visits import ColumnChoice, prepare_visits
 
 
 def good_table(measured: int = 240, patients: int = 60) -> pl.DataFrame:
@@ -110,6 +112,88 @@ def test_too_few_calibration_visits_for_the_level(tmp_path: Path) -> None:
 def test_copy_of_the_target(tmp_path: Path) -> None:
     table = good_table().with_columns(hba1c_ifcc=((pl.col("hba1c") - 2.15) / 0.0915).round(0))
     assert "'hba1c_ifcc' nearly copies" in refused(tmp_path, table)
+
+
+def classes(edges: tuple[float, ...]) -> pl.Expr:
+    """The target in classes, empty where it is."""
+    level = pl.sum_horizontal(pl.col("hba1c") > edge for edge in edges)
+    return pl.when(pl.col("hba1c").is_not_null()).then(level)
+
+
+def test_the_target_in_another_shape(tmp_path: Path) -> None:
+    ranked = good_table().with_columns(percentile=pl.col("hba1c").rank())
+    assert "'percentile' nearly copies" in refused(tmp_path, ranked)
+    numbered = good_table().with_columns(stage=classes((6.0, 7.0, 8.0)))
+    assert "'stage' nearly fixes the target 'hba1c'" in refused(tmp_path, numbered)
+    named = numbered.with_columns(pl.format("class {}", "stage").alias("stage"))
+    assert "Leave it out: --exclude stage" in refused(tmp_path, named)
+
+
+def test_columns_that_may_look_like_the_target_in_classes() -> None:
+    """A patient's own group may tell much of the level; so may a coarse column, short of telling the value."""
+    table = good_table(measured=360).with_columns(
+        group=pl.col("hba1c").mean().over("subject_id").round(0).cast(pl.String),
+        high=(pl.col("hba1c") > 7).cast(pl.Int64),
+    )
+    assert prepare_visits(table, ColumnChoice("hba1c")).patients == 60
+
+
+def test_values_that_transform_filled_in(tmp_path: Path) -> None:
+    flagged = good_table().with_columns(hba1c_released=pl.col("hba1c").is_null())
+    assert "they would count as measured" in refused(tmp_path, flagged)
+
+
+def test_another_unit_than_the_catalogue_says(tmp_path: Path) -> None:
+    other = good_table().with_columns(((pl.col("hba1c") - 2.15) / 0.0915).round(0))
+    message = refused(tmp_path, other)
+    assert "240 of 240 measured rows" in message
+    assert "--unit" in message
+
+
+def test_numbers_that_are_no_days(tmp_path: Path) -> None:
+    written = pl.Series([20240101 + 100 * (i % 6) for i in range(360)])
+    assert "dates written as numbers" in refused(tmp_path, good_table().with_columns(time=written))
+    seconds = good_table().with_columns(pl.col("time") * 86_400 + 1.7e9)
+    assert "turn it into days" in refused(tmp_path, seconds)
+
+
+def test_times_with_a_zone() -> None:
+    zoned = pl.Series(["2024-03-31T02:15:00+02:00", "2024-03-31T00:15:00Z", "2024-03-31 00:15:00.5+0000"])
+    assert np.ptp(days(zoned)) * 86_400 == pytest.approx(0.5, abs=1e-3)
+    with pytest.raises(VisitsError, match="in every row or in none"):
+        days(pl.Series(["2024-03-31T02:15:00+02:00", "2024-03-31T00:15:00"]))
+
+
+def test_a_column_without_a_name(tmp_path: Path) -> None:
+    message = refused(tmp_path, good_table().with_row_index("").select("", *good_table().columns))
+    assert "column 1 of 'visits.csv' has no name" in message
+    assert "index=False" in message
+
+
+def test_a_file_is_never_replaced_by_a_folder(tmp_path: Path) -> None:
+    path = tmp_path / "visits.csv"
+    message = refused(tmp_path, good_table(), "--force", "--out", str(path))
+    assert "is a file; a folder is to be written there" in message
+    assert pl.read_csv(path).height == 360
+    for command in (["demo", "-o", str(path)], ["demo", "-o", str(path / "below")]):
+        with pytest.raises(SafeImputeError):
+            CliRunner().invoke(app, command, catch_exceptions=False)
+    assert pl.read_csv(path).height == 360
+
+
+def test_the_demo_replaces_nothing_but_its_own(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "run.json").write_text("{}")
+    with pytest.raises(SafeImputeError, match="Use --force or another name"):
+        CliRunner().invoke(app, ["demo", "-o", str(mine)], catch_exceptions=False)
+    assert (mine / "run.json").read_text() == "{}"
+
+
+def test_a_table_of_the_configuration_file_nobody_knows(tmp_path: Path) -> None:
+    file = tmp_path.with_name(f"{tmp_path.name}.toml")
+    file.write_text("[bset]\nfolds = 3\n")
+    assert "[bset] is no table it may have" in refused(tmp_path, good_table(), "--config", str(file))
 
 
 @pytest.mark.parametrize("level", ["0", "1", "-0.1", "nan"])

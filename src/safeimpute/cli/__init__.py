@@ -58,7 +58,8 @@ def main() -> None:
         sys.exit(error.exit_code)
     except OSError as error:
         sys.stderr.write(
-            f"safeimpute: {error.strerror}: {error.filename}. Check the path, rights and space.\n"
+            f"safeimpute: {error.strerror or type(error).__name__}: {error.filename or 'a file'}. "
+            "Check the path, rights and space.\n"
         )
         sys.exit(2)
     except Exception as error:

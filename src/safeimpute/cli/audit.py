@@ -83,4 +83,4 @@ def _print(report: dict[str, Any]) -> None:
     typer.echo(f"\nBy group at level {middle['fdr']:g}. {report['note']}")
     for row in middle["rows"]:
         shown = show_mean_se(row["fdp"]) if row["fdp"] else "too few released"
-        typer.echo(f"  {row['group']:<34}{shown}")
+        typer.echo(f"  {row['group']:<34}  {shown}")

@@ -61,6 +61,7 @@ def benchmark(
     from safeimpute.report.benchmark_folder import print_benchmark, write_benchmark
     from safeimpute.report.run_folder import save_json
 
+    device = resolve_device(device)
     field = Field(methods_asked_for(methods), tuple(range(seed, seed + splits)))
     _check(context, folder, force=force)
     levels = opt.numbers(fdr, "--fdr")
@@ -79,7 +80,7 @@ def benchmark(
     if not finished_only:
         with shown_progress(quiet) as progress:
             limits = Limits(time_limit, memory)
-            run_cells(cells, field.cells(), limits, resolve_device(device), jobs, _shown(progress, field))
+            run_cells(cells, field.cells(), limits, device, jobs, _shown(progress, field))
     result = {
         "target": target,
         "unit": settings.unit_known,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def _read_defaults(context: typer.Context, path: Path | None) -> Path | None:
     """Options in the TOML file become the defaults of this command's flags; tables go to the presets."""
     if path is not None:
-        from safeimpute.config import read_config_file
+        from safeimpute.config_file import read_config_file
 
         options = {name.replace("-", "_"): value for name, value in read_config_file(path).items()}
         context.obj = {name: options.pop(name) for name in list(options) if isinstance(options[name], dict)}
@@ -84,7 +84,7 @@ Exclude = Annotated[str, typer.Option(help="Columns to leave out, comma separate
 Rename = Annotated[str, typer.Option("--columns", help="Rename columns: 'patient=subject_id,day=time'.")]
 Unit = Annotated[str | None, typer.Option(help="Unit of the target, where the catalogue does not know it.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of every random choice.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of every random choice.")]
 Threads = Annotated[
     int | None, typer.Option(min=1, callback=set_threads, is_eager=True, help="CPU threads (default: all).")
 ]
@@ -208,7 +208,7 @@ def prepare(context: typer.Context, levels: Sequence[float], claim: str) -> "tup
     """Check every level and every place to write to, then read and check the table."""
     from safeimpute.config import make_config
     from safeimpute.errors import OptionError
-    from safeimpute.files import require_new
+    from safeimpute.files import require_new, require_new_folder
     from safeimpute.records.tables import read_visits
     from safeimpute.records.visits import prepare_visits
 
@@ -216,12 +216,15 @@ def prepare(context: typer.Context, levels: Sequence[float], claim: str) -> "tup
         raise OptionError("--fdr needs at least one level such as 0.1.")
     if not 0 < context.params["test_fraction"] < 1:
         raise OptionError("--test-fraction must lie between 0 and 1.")
-    for name in ("out", "json_file"):
+    for name, require in (("out", require_new_folder), ("json_file", require_new)):
         if context.params.get(name) is not None:
-            require_new(context.params[name], force=context.params["force"])
+            require(context.params[name], force=context.params["force"])
     config, *_ = [make_config(**given(context, fdr=level, claim=claim)) for level in levels]
-    table = read_visits(context.params["visits"], renames(context.params["columns"]))
-    return config, prepare_visits(table, config.columns)
+    table = prepare_visits(
+        read_visits(context.params["visits"], renames(context.params["columns"])), config.columns
+    )
+    config.require_plausible(table.arrays.target_values)
+    return config, table
 
 
 def split_name(text: str) -> str:

@@ -9,6 +9,7 @@ import typer
 from safeimpute.cli import options as opt
 from safeimpute.cli.progress import shown_progress
 
+DEMO_OUT = Path("out/demo")  # the demo's own place, which it writes anew each time
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")]
 ClaimName = Annotated[
     str,
@@ -42,8 +43,11 @@ def run(
     quiet: opt.Quiet = False,
 ) -> None:
     """Impute a lab in your visits and release what can be promised."""
+    from safeimpute.errors import OptionError
     from safeimpute.records.tables import read_visits
 
+    if why and preset == "paper":
+        raise OptionError("--why needs the preset 'best': 'paper' cannot say which visits carried a value.")
     told = opt.given(context, fdr=fdr, claim=claim, gammas=opt.numbers(gamma, "--gamma"))
     renamed = opt.renames(columns)
     table = read_visits(visits, renamed)
@@ -53,10 +57,10 @@ def run(
 @opt.takes(opt.FITTING)
 def demo(
     context: typer.Context,
-    out: Out = Path("out/demo"),
+    out: Out = DEMO_OUT,
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
-    force: opt.Force = True,
+    force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Impute cholesterol in the bundled Mayo Clinic PBC visits at tolerance 20 % and FDR 20 %."""
@@ -68,16 +72,16 @@ def demo(
         )
     given = {"target": "cholesterol", "tolerance": "20%", "fdr": 0.2, "unit": "mg/dL"}
     given |= {"random_state": seed, "device": device, **(context.obj or {})}
-    carry_out(load_pbc(), given, out, None, {}, force=force, quiet=quiet, why=True)
+    carry_out(load_pbc(), given, out, None, {}, force=force or out == DEMO_OUT, quiet=quiet, why=True)
 
 
-@opt.takes(opt.CEILING)
 def rerun(
     run_dir: Annotated[Path, typer.Argument(help="Folder of a finished run or demo.", show_default=False)],
     tolerance: opt.ToleranceText,
     fdr: opt.Fdr,
     out: Out,
     device: opt.Device = "auto",
+    memory: opt.Memory = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -85,6 +89,7 @@ def rerun(
     from safeimpute.report.earlier_run import read_earlier_run
 
     earlier = read_earlier_run(run_dir)
+    opt.refuse_unplanned_memory(earlier.config["preset"], memory)
     given = earlier.config | {"tolerance": tolerance, "fdr": fdr, "device": device}
     why = (run_dir / "why.parquet").is_file()
     carry_out(
@@ -114,14 +119,14 @@ def carry_out(
 ) -> None:
     """Fit, release, and write the run's folder; `earlier` is a run on the same visits that was looked at."""
     from safeimpute.estimator import SafeImputer
-    from safeimpute.files import finished_folder, require_new
+    from safeimpute.files import finished_folder, require_new_folder
     from safeimpute.report.console import print_columns, print_summary
     from safeimpute.report.figures import draw_figures
     from safeimpute.report.html import write_report
     from safeimpute.report.review_folder import write_review
     from safeimpute.report.run_folder import showed_other_levels, write_run
 
-    require_new(out, force=force)
+    require_new_folder(out, force=force)
     imputer = SafeImputer(**given)
     with shown_progress(quiet) as progress:
         imputer.fit(table, progress=progress)

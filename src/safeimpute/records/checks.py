@@ -1,17 +1,21 @@
 """The rules a visits table must keep; each broken one is an error that names column, rule, rows and remedy."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import polars as pl
+from scipy.stats import rankdata
 
 from safeimpute.errors import VisitsError
-from safeimpute.records.arrays import FloatArray
+from safeimpute.records.arrays import FloatArray, IntArray
 
 NEAR_COPY_CORRELATION = 0.995
 NEAR_COPY_EQUAL_SHARE = 0.9
 NEAR_COPY_ROWS = 20  # fewer common rows prove nothing
+CLASS_LEVELS, CLASS_SHARE = 20, 0.8  # so few levels that explain so much of the target are made from it
+CHANGES_PER_PATIENT = 1.2  # levels a patient has on average; what hardly changes is an attribute
+LONGEST_DAYS = 300 * 365.25
 
 
 def require_columns(frame: pl.DataFrame, names: Iterable[str], purpose: str) -> None:
@@ -66,12 +70,12 @@ def numbers(column: pl.Series, purpose: str) -> FloatArray:
 def days(column: pl.Series) -> FloatArray:
     """Time as days: numbers as they are, dates and timestamps since 1970."""
     if column.dtype.is_numeric():
-        return numbers(column, "time")
+        return _counted(numbers(column, "time"), column.name)
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
         column = column.cast(pl.String).str.strip_chars()
         as_days = column.cast(pl.Float64, strict=False)
         if as_days.null_count() == 0:
-            return numbers(as_days, "time")
+            return _counted(numbers(as_days, "time"), column.name)
     moments = _moments(column) if column.dtype == pl.String else column
     if moments.dtype == pl.Date:
         return moments.cast(pl.Int32).to_numpy().astype(np.float64)
@@ -81,6 +85,24 @@ def days(column: pl.Series) -> FloatArray:
         f"column {column.name!r} (time) holds {column.dtype}. "
         "Time is a date, a timestamp or a number of days."
     )
+
+
+def _counted(given: FloatArray, name: str) -> FloatArray:
+    """Numbers of days, unless they can only be something else."""
+    year, rest = np.divmod(given, 10_000)
+    month, day = np.divmod(rest, 100)
+    calendar = (year >= 1800) & (year <= 2300) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
+    if len(given) and calendar.all() and (given % 1 == 0).all():
+        raise VisitsError(
+            f"column {name!r} (time) holds dates written as numbers such as 20240331 in {len(given):,} rows. Write "
+            "2024-03-31, or a number of days."
+        )
+    if len(given) and np.ptp(given) > LONGEST_DAYS:
+        raise VisitsError(
+            f"column {name!r} (time) would span {np.ptp(given) / 365.25:,.0f} years as a number of days. If it counts "
+            "seconds or something else, turn it into days, dates or timestamps."
+        )
+    return given
 
 
 def days_or_empty(column: pl.Series) -> FloatArray:
@@ -103,16 +125,25 @@ TIME_FORMATS = (
 )
 
 
+ZONED_FORMATS = ("%Y-%m-%dT%H:%M:%S%.f%z", "%Y-%m-%d %H:%M:%S%.f%z", "%Y-%m-%dT%H:%M%z")
+
+
 def _moments(column: pl.Series) -> pl.Series:
     """Text as timestamps, year first: 03/01/2024 could be March or January and is refused."""
     read = pl.Series(column.name, [None] * len(column), dtype=pl.Datetime("us"))
+    zoned = column.str.replace("[zZ]$", "+00:00")
+    if zoned.str.contains(r"\d[+-]\d{2}:?\d{2}$").all():
+        for style in ZONED_FORMATS:
+            moment = zoned.str.to_datetime(style, strict=False, time_unit="us", time_zone="UTC")
+            read = read.fill_null(moment.dt.replace_time_zone(None))
     for style in TIME_FORMATS:
         read = read.fill_null(column.str.to_datetime(style, strict=False, time_unit="us"))
     unread = read.null_count()
     if unread:
         raise VisitsError(
             f"column {column.name!r} (time) cannot be read in {unread:,} of {len(column):,} rows. "
-            "Write every time year first (2024-03-31 or 2024-03-31 08:15:00), or as a number of days."
+            "Write every time year first (2024-03-31 or 2024-03-31 08:15:00), with a time zone in every row or in "
+            "none, or as a number of days."
         )
     return read
 
@@ -137,4 +168,46 @@ def _nearly_copies(values: FloatArray, truth: FloatArray) -> bool:
         return True
     if a.std() == 0 or b.std() == 0:
         return False
-    return abs(float(np.corrcoef(a, b)[0, 1])) > NEAR_COPY_CORRELATION
+    pairs = (a, b), (rankdata(a), rankdata(b))  # a curved copy keeps the order
+    return max(abs(float(np.corrcoef(*pair)[0, 1])) for pair in pairs) > NEAR_COPY_CORRELATION
+
+
+def refuse_classes_of(
+    numeric: dict[str, FloatArray], categories: dict[str, pl.Series], target: str, patient: IntArray
+) -> None:
+    """A column of few levels, changing from visit to visit, that nearly fixes the target is the target in classes."""
+    few = {name: pl.Series(values).fill_nan(None) for name, values in numeric.items() if name != target}
+    few = {name: values for name, values in few.items() if values.n_unique() <= CLASS_LEVELS}
+    for name, levels in {**few, **categories}.items():
+        if _fixed_by(levels, numeric[target], patient) > CLASS_SHARE:
+            raise VisitsError(
+                f"column {name!r} nearly fixes the target {target!r}, as classes made from it do: as an input it would "
+                f"give the answer away. Leave it out: --exclude {name}, or exclude=[{name!r}] in Python."
+            )
+
+
+def _fixed_by(levels: pl.Series, truth: FloatArray, patient: IntArray) -> float:
+    """Share of the variance of the target's ranks that the levels explain, free of chance; 0 for fixed attributes."""
+    both = levels.is_not_null().to_numpy() & ~np.isnan(truth)
+    if both.sum() < NEAR_COPY_ROWS:
+        return 0.0
+    _, code, size = np.unique(
+        levels.filter(both).rank("dense").to_numpy(), return_inverse=True, return_counts=True
+    )
+    free, whose = len(code) - len(size), patient[both]
+    met = len(np.unique(whose * len(size) + code)) / len(np.unique(whose))  # levels of a patient, on average
+    rank = rankdata(truth[both])
+    if met < CHANGES_PER_PATIENT or free < NEAR_COPY_ROWS or rank.var() == 0:
+        return 0.0
+    means = np.bincount(code, rank) / size
+    return 1 - float(np.sum((rank - means[code]) ** 2)) / free / float(rank.var(ddof=1))
+
+
+def refuse_filled_in(frame: pl.DataFrame, target: str, exclude: Sequence[str]) -> None:
+    """The table that `transform` gives back holds imputed values, which must not pass as measured."""
+    flag = f"{target}_released"
+    if flag in frame.columns and flag not in exclude:
+        raise VisitsError(
+            f"column {flag!r} says which values of {target!r} were imputed; they would count as measured here. Empty "
+            f"{target!r} where it is true and drop the column, or exclude it if all values are measured."
+        )

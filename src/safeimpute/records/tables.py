@@ -43,7 +43,12 @@ def _read_csv(path: Path, columns: Mapping[str, str]) -> pl.DataFrame:
     names = ["" if name is None else str(name) for name in header]
     if len(names) == 1 and any(mark in names[0] for mark in ";\t"):
         raise VisitsError(f"{path.name!r} is not separated by commas. Save it comma-separated, as UTF-8.")
-    if any(not name.strip() or _looks_like_data(name) for name in names):
+    if unnamed := [number for number, name in enumerate(names, 1) if not name.strip()]:
+        raise VisitsError(
+            f"column {unnamed[0]} of {path.name!r} has no name. Name it; if it is a row index (pandas writes one), "
+            "save without it (index=False)."
+        )
+    if any(_looks_like_data(name) for name in names):
         raise VisitsError(
             f"the first row of {path.name!r} looks like data, not column names. Add a header row."
         )

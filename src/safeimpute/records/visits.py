@@ -64,6 +64,7 @@ def prepare_visits(table: Any, choice: ColumnChoice) -> Visits:
     checks.require_columns(frame, choice.labs, "named as a lab")
     checks.require_columns(frame, choice.attributes, "named as an attribute")
     checks.require_columns(frame, choice.exclude, "named in exclude")
+    checks.refuse_filled_in(frame, choice.target, choice.exclude)
     if frame.is_empty():
         raise VisitsError("the table has no rows. Give at least a few dozen visits with a measured target.")
     for name in (choice.subject, choice.time):
@@ -71,6 +72,7 @@ def prepare_visits(table: Any, choice: ColumnChoice) -> Visits:
     keys = row_keys(frame, choice)
     numeric, categories, ignored = _read_columns(frame, choice)
     checks.refuse_near_copies(numeric, choice.target)
+    checks.refuse_classes_of(numeric, categories, choice.target, keys.patient)
     labs, attributes = _sort_columns(numeric, keys.patient, choice)
     return _assemble(frame, choice, keys, numeric, categories, ignored, labs, attributes)
 
