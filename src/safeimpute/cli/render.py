@@ -7,10 +7,11 @@ import typer
 
 from safeimpute.cli import options as opt
 
-RunFolder = Annotated[Path, typer.Argument(help="Folder written by run, demo or evaluate --out.")]
+RunFolder = Annotated[Path, typer.Argument(help="Folder written by run, demo or rerun.")]
+AnyFolder = Annotated[Path, typer.Argument(help="Folder written by run, demo, rerun or evaluate --out.")]
 
 
-def figures(run_dir: RunFolder, quiet: opt.Quiet = False) -> None:
+def figures(run_dir: AnyFolder, quiet: opt.Quiet = False) -> None:
     """Draw the paper's figures as PNG and SVG from a run or evaluation folder."""
     from safeimpute.report.figures import draw_figures
 
