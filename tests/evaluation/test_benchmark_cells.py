@@ -36,7 +36,7 @@ from safeimpute.splits import Role
 from safeimpute.tolerance import Tolerance
 
 FAKES = """
-import subprocess, sys, time
+import os, subprocess, sys, time
 
 
 class Fake:
@@ -51,7 +51,8 @@ class Fails(Fake):
 
 class Hangs(Fake):
     def impute(self, task):
-        subprocess.run([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+        sleep = [sys.executable, "-c", "import time; time.sleep(600)", os.environ["TMPDIR"]]  # tells whose it is
+        subprocess.run(sleep, start_new_session=True)
 
 
 class Hungry(Fake):
@@ -134,20 +135,21 @@ def test_a_hanging_method_is_ended_with_all_it_started(
 ) -> None:
     folder = open_study(tmp_path, study, visits)
     name = CellName(0, "hangs")
-    before = _sleepers()
     run_cells(folder, [name], Limits(seconds=12, memory_gib=8))
     assert why(folder, "hangs") == {"kind": "time", "text": "stopped after 12 s", "limit": 12}
-    assert _sleepers() <= before
+    assert not _sleepers(folder)
     assert is_finished(folder, name, Limits(12, 8))
     assert is_finished(folder, name, Limits(5, 8))
     assert not is_finished(folder, name, Limits(60, 8))  # with more time it is worth another try
 
 
-def _sleepers() -> set[str]:
+def _sleepers(folder: Path) -> set[str]:
+    """What hanging methods of this study started."""
     found = set()
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if b"time.sleep(600)" in entry.read_bytes():
+            line = entry.read_bytes()
+            if b"time.sleep(600)" in line and str(folder).encode() in line:
                 found.add(entry.parent.name)
         except OSError:
             continue
@@ -204,19 +206,19 @@ def test_a_killed_benchmark_goes_on(tmp_path: Path) -> None:
 def test_a_cell_in_progress_ends_with_a_killed_benchmark(
     begun: bool, tmp_path: Path, study: Study, visits: VisitArrays
 ) -> None:
-    folder, before = open_study(tmp_path, study, visits), _sleepers()
+    folder = open_study(tmp_path, study, visits)
     run = "import sys; from pathlib import Path; from safeimpute.evaluation.cells import CellName; "
     run += "from safeimpute.evaluation.processes import Limits, run_cells; "
     run += "run_cells(Path(sys.argv[1]), [CellName(0, 'hangs')], Limits(600, 8))"
     benchmark = subprocess.Popen([sys.executable, "-c", run, str(folder)])
     try:
-        _wait_until(lambda: bool(_cells_of(folder)) and (not begun or _sleepers() > before))
+        _wait_until(lambda: bool(_cells_of(folder)) and (not begun or bool(_sleepers(folder))))
         benchmark.send_signal(signal.SIGKILL)
         benchmark.wait()
         _wait_until(lambda: not _cells_of(folder), seconds=60)
     finally:
         benchmark.kill()
-        for pid in _sleepers() - before:  # in a session of its own: nobody's but this test's to end
+        for pid in _sleepers(folder):  # in a session of its own: nobody's but this test's to end
             os.kill(int(pid), signal.SIGKILL)
     assert read_cell(folder, CellName(0, "hangs")) is None
     assert list((folder / "scratch").iterdir())
