@@ -39,7 +39,8 @@ Times of one row may come from both; they tell seconds from hours, no more. Memo
 measured together with the risk. On PBC every method has its five splits. On the two larger tables those have a result
 that finished in the hours at hand: splits that are missing were not run for want of time, or were stopped at the limit
 that the last table of a section names. Nothing was left out for its result. Between the states of the code that
-the readings count, what changed was the benchmark's own book-keeping and comments, not a method.
+the readings count, what changed since the first commit was the benchmark's own book-keeping and comments, not a
+method; cells older than the count carry no mark of their code and count as one state.
 
 **Settings that are ours.** Where a paper leaves a setting open, or its code could not be read, the choice stands in
 a comment of the method's file under `imputers/baselines`: all of LSTM (in both directions), the batches of 32 of

@@ -247,6 +247,11 @@ def test_what_the_table_lacks_is_an_error_or_declared(scorer: Scorer, fresh: pl.
         scorer.score(fresh, "fdr")  # type: ignore[arg-type]
 
 
+def test_values_that_transform_filled_in_are_no_measurements(scorer: Scorer, fresh: pl.DataFrame) -> None:
+    with pytest.raises(VisitsError, match="'hba1c_released' says which values"):
+        scorer.score(fresh.with_columns(hba1c_released=pl.lit(True)))
+
+
 def test_extra_columns_and_unknown_levels_are_named(scorer: Scorer, fresh: pl.DataFrame) -> None:
     other = fresh.with_columns(
         pl.lit(1.5).alias("ferritin"),

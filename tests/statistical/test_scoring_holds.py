@@ -83,8 +83,8 @@ def test_one_cohort_keeps_the_level_where_releasing_everything_would_not() -> No
     ("population", "least_power"),
     [
         (BY_CHANCE, {"bh": 0.6, "cutoff": 0.4}),
-        # Weights cost calibration patients: of so few, a cut-off with confidence is hardly ever found.
-        (BY_WHAT_THE_TABLE_SHOWS, {"bh": 0.4, "cutoff": 0.0}),
+        # Weights cost calibration patients: of so few, a cut-off with confidence is found in one cohort of twenty.
+        (BY_WHAT_THE_TABLE_SHOWS, {"bh": 0.4, "cutoff": 0.01}),
     ],
 )
 def test_over_twenty_cohorts(population: Population, least_power: dict[str, float]) -> None:

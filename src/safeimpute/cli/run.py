@@ -80,7 +80,9 @@ def rerun(
     tolerance: opt.ToleranceText,
     fdr: opt.Fdr,
     out: Out,
-    device: opt.Device = "auto",
+    device: Annotated[
+        str | None, typer.Option(help="auto, cpu or cuda (default: as the run was told).")
+    ] = None,
     memory: opt.Memory = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
@@ -90,7 +92,8 @@ def rerun(
 
     earlier = read_earlier_run(run_dir)
     opt.refuse_unplanned_memory(earlier.config["preset"], memory)
-    given = earlier.config | {"tolerance": tolerance, "fdr": fdr, "device": device}
+    given = earlier.config | {"tolerance": tolerance, "fdr": fdr}
+    given |= {"device": device} if device else {}
     why = (run_dir / "why.parquet").is_file()
     carry_out(
         earlier.visits(),

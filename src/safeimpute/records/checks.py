@@ -203,10 +203,10 @@ def _fixed_by(levels: pl.Series, truth: FloatArray, patient: IntArray) -> float:
     return 1 - float(np.sum((rank - means[code]) ** 2)) / free / float(rank.var(ddof=1))
 
 
-def refuse_filled_in(frame: pl.DataFrame, target: str, exclude: Sequence[str]) -> None:
+def refuse_filled_in(columns: Iterable[str], target: str, exclude: Sequence[str] = ()) -> None:
     """The table that `transform` gives back holds imputed values, which must not pass as measured."""
     flag = f"{target}_released"
-    if flag in frame.columns and flag not in exclude:
+    if flag in columns and flag not in exclude:
         raise VisitsError(
             f"column {flag!r} says which values of {target!r} were imputed; they would count as measured here. Empty "
             f"{target!r} where it is true and drop the column, or exclude it if all values are measured."

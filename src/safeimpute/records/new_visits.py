@@ -107,7 +107,8 @@ def read_new_visits(table: Any, reading: Reading, without: Sequence[str] = ()) -
 
 
 def require_readable(columns: Sequence[str], reading: Reading, without: Sequence[str] = ()) -> None:
-    """Refuse a table without a column the model reads, unless that column is declared missing."""
+    """Refuse a table without a column the model reads, unless that column is declared missing, and a filled-in one."""
+    checks.refuse_filled_in(columns, reading.target)
     for name in without:
         if name not in reading.inputs:
             raise VisitsError(

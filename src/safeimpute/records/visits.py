@@ -64,7 +64,7 @@ def prepare_visits(table: Any, choice: ColumnChoice) -> Visits:
     checks.require_columns(frame, choice.labs, "named as a lab")
     checks.require_columns(frame, choice.attributes, "named as an attribute")
     checks.require_columns(frame, choice.exclude, "named in exclude")
-    checks.refuse_filled_in(frame, choice.target, choice.exclude)
+    checks.refuse_filled_in(frame.columns, choice.target, choice.exclude)
     if frame.is_empty():
         raise VisitsError("the table has no rows. Give at least a few dozen visits with a measured target.")
     for name in (choice.subject, choice.time):
