@@ -8,16 +8,12 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import polars as pl
 import pytest
-from polars.testing import assert_frame_equal
 
 import clinical_sources as sources
+from cohort_engines import built, require_equal
 from safeimpute.errors import SourceError
-from safeimpute.records.catalogue import load_catalogue
-from safeimpute.records.cohort import build_cohort, define_cohort
 
 pytestmark = pytest.mark.full
 
@@ -97,25 +93,6 @@ def load(server: str, schema: str, types: dict[str, str], tables: dict[str, byte
                 stream.write(text)
 
 
-def built(kind: str, location: str, out: Path, **options: Any) -> tuple[pl.DataFrame, dict[str, Any]]:
-    catalogue = load_catalogue()
-    definition = define_cohort(catalogue, target="hba1c", **options)
-    record = build_cohort(kind, location, definition, out, catalogue=catalogue, force=True)
-    return pl.read_parquet(out), record
-
-
-def require_equal(kind: str, folder: Path, server: str, out: Path, **options: Any) -> None:
-    (table, record), (other, other_record) = (
-        built(kind, str(folder), out, **options),
-        built(kind, server, out, **options),
-    )
-    assert len(table) > 10
-    assert_frame_equal(table, other, check_exact=True)
-    for part in ("accounts", "contacts", "remarks", "clocks", "columns", "summary", "definition"):
-        assert record[part] == other_record[part], part
-    assert other_record["versions"]["engine"].startswith("postgres")
-
-
 @pytest.mark.data
 @pytest.mark.parametrize("anchors", ["target", "any"])
 def test_mimic4_demo_from_postgresql(anchors: str, server: str, clinical_data: Path, tmp_path: Path) -> None:
@@ -124,7 +101,7 @@ def test_mimic4_demo_from_postgresql(anchors: str, server: str, clinical_data: P
     hosp = clinical_data / "mimic4_demo" / "hosp"
     tables = {name: gzip.decompress((hosp / f"{name}.csv.gz").read_bytes()) for name in MIMIC4_TYPES}
     load(server, "mimiciv_hosp", MIMIC4_TYPES, tables)
-    require_equal("mimic4", hosp.parent, server, tmp_path / "visits.parquet", anchors=anchors)
+    require_equal("mimic4", hosp.parent, server, tmp_path / "visits.parquet", "postgres", anchors=anchors)
 
 
 @pytest.mark.parametrize("anchors", ["target", "any"])
@@ -132,14 +109,16 @@ def test_invented_mimic4_from_postgresql(anchors: str, server: str, tmp_path: Pa
     folder = sources.write_mimic4(sources.invented(seed=21), tmp_path / "source", "csv")
     tables = {name: (folder / "hosp" / f"{name}.csv").read_bytes() for name in MIMIC4_TYPES}
     load(server, "hosp", MIMIC4_TYPES, tables)
-    require_equal("mimic4", folder, f"{server}/hosp", tmp_path / "visits.parquet", anchors=anchors)
+    require_equal(
+        "mimic4", folder, f"{server}/hosp", tmp_path / "visits.parquet", "postgres", anchors=anchors
+    )
 
 
 @pytest.mark.parametrize("anchors", ["target", "any"])
 def test_invented_omop_from_postgresql(anchors: str, server: str, tmp_path: Path) -> None:
     folder = sources.write_omop(sources.invented(seed=21), tmp_path / "source")
     load(server, "cdm", OMOP_TYPES, {name: (folder / f"{name}.csv").read_bytes() for name in OMOP_TYPES})
-    require_equal("omop", folder, server, tmp_path / "visits.parquet", anchors=anchors)
+    require_equal("omop", folder, server, tmp_path / "visits.parquet", "postgres", anchors=anchors)
 
 
 def test_a_wrong_password_is_one_plain_line(server: str, tmp_path: Path) -> None:

@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import polars as pl
 import pytest
-from polars.testing import assert_frame_equal
 
 import clinical_sources as sources
+from cohort_engines import built, require_equal
 from safeimpute.errors import SourceError
-from safeimpute.records.catalogue import load_catalogue
-from safeimpute.records.cohort import build_cohort, define_cohort
 
 pytestmark = pytest.mark.full
 pytest.importorskip("pyspark", reason="Spark is an extra: pip install 'safeimpute[spark]'")
@@ -38,25 +35,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
-
-
-def built(kind: str, location: str, out: Path, **options: Any) -> tuple[pl.DataFrame, dict[str, Any]]:
-    catalogue = load_catalogue()
-    definition = define_cohort(catalogue, target="hba1c", **options)
-    record = build_cohort(kind, location, definition, out, catalogue=catalogue, force=True)
-    return pl.read_parquet(out), record
-
-
-def require_equal(kind: str, folder: Path, location: str, out: Path, **options: Any) -> None:
-    (table, record), (other, other_record) = (
-        built(kind, str(folder), out, **options),
-        built(kind, location, out, **options),
-    )
-    assert len(table) > 10
-    assert_frame_equal(table, other, check_exact=True)
-    for part in ("accounts", "contacts", "remarks", "clocks", "columns", "summary", "definition", "notes"):
-        assert record[part] == other_record[part], part
-    assert other_record["versions"]["engine"].startswith("pyspark")
 
 
 MIMIC = ("labevents", "patients", "diagnoses_icd", "admissions")
@@ -96,7 +74,9 @@ def invented_source(kind: str, folder: Path) -> Path:
 @pytest.mark.parametrize("kind", KINDS)
 def test_invented_sources_on_spark(spark: Any, kind: str, anchors: str, tmp_path: Path) -> None:
     folder = invented_source(kind, tmp_path)
-    require_equal(kind, folder, f"pyspark://{folder}", tmp_path / "visits.parquet", anchors=anchors)
+    require_equal(
+        kind, folder, f"pyspark://{folder}", tmp_path / "visits.parquet", "pyspark", anchors=anchors
+    )
     assert spark.conf.get("spark.sql.session.timeZone") == "America/New_York"
     assert spark.sql("SELECT 1 AS one").collect()[0]["one"] == 1  # the caller's session goes on
     assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
@@ -113,7 +93,9 @@ def test_text_that_only_looks_like_a_number(spark: Any, tmp_path: Path) -> None:
     for name, rows in tables.items():
         sources.write_table(rows, tmp_path / "source" / "hosp" / f"{name}.parquet")
     folder = tmp_path / "source"
-    require_equal("mimic4", folder, f"pyspark://{folder}/", tmp_path / "visits.parquet", anchors="any")
+    require_equal(
+        "mimic4", folder, f"pyspark://{folder}/", tmp_path / "visits.parquet", "pyspark", anchors="any"
+    )
 
 
 @pytest.mark.parametrize("place", ["clinic", ""])
@@ -126,7 +108,7 @@ def test_tables_of_the_catalogue(spark: Any, place: str, tmp_path: Path) -> None
         frame = spark.read.parquet(str(folder / "hosp" / f"{name}.parquet"))
         frame.write.saveAsTable(f"{schema}.{name}")
     try:
-        require_equal("mimic4", folder, f"pyspark://{place}", tmp_path / "visits.parquet")
+        require_equal("mimic4", folder, f"pyspark://{place}", tmp_path / "visits.parquet", "pyspark")
         left = {row["tableName"] for row in spark.sql(f"SHOW TABLES IN {schema}").collect()}
         assert left == set(MIMIC)
     finally:
@@ -138,7 +120,9 @@ def test_tables_of_the_catalogue(spark: Any, place: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("kind", KINDS)
 def test_demo_on_spark(spark: Any, kind: str, anchors: str, clinical_data: Path, tmp_path: Path) -> None:
     folder = as_parquet(kind, clinical_data / DEMO[kind], tmp_path / "source")
-    require_equal(kind, folder, f"pyspark://{folder}", tmp_path / "visits.parquet", anchors=anchors)
+    require_equal(
+        kind, folder, f"pyspark://{folder}", tmp_path / "visits.parquet", "pyspark", anchors=anchors
+    )
 
 
 def test_csv_and_fhir_are_refused_by_name(spark: Any, tmp_path: Path) -> None:
