@@ -38,9 +38,9 @@ def main() -> None:
     parser.add_argument("--memory", type=float, default=64, help="GiB per cell")
     given = parser.parse_args()
 
-    from safeimpute.evaluation.benchmark import Field, methods_asked_for
-    from safeimpute.evaluation.cells import studies_in
-    from safeimpute.evaluation.processes import Limits, Standing, run_cells
+    from safeimpute.benchmark.cells import studies_in
+    from safeimpute.benchmark.gather import Field, methods_asked_for
+    from safeimpute.benchmark.processes import Limits, Standing, run_cells
 
     def show(now: Standing) -> None:
         running = ", ".join(name.stem for name in now.running)

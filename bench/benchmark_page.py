@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmark_data import STUDIES
 
-from safeimpute.report.benchmark_tables import (
+from safeimpute.benchmark.tables import (
     NONE,
     Table,
     accuracy_table,

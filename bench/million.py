@@ -82,13 +82,13 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     """One fit and release; everything the growth law needs."""
     from big_cohort import big_cohort
 
-    from safeimpute.graph.evidence import EvidenceSettings
-    from safeimpute.imputers.blend import BlendSettings
-    from safeimpute.presets import BestSettings, Plan
     from safeimpute.selection.claims import Claim
+    from safeimpute.systems.best.blend import BlendSettings
+    from safeimpute.systems.best.evidence import EvidenceSettings
+    from safeimpute.systems.presets import BestSettings, Plan
     from safeimpute.tolerance import Tolerance
 
-    pipeline = importlib.import_module("safeimpute.pipeline")
+    pipeline = importlib.import_module("safeimpute.selection.pipeline")
     meter = Meter()
     for stage, paths in STAGES.items():
         for path in paths:

@@ -55,10 +55,10 @@ def load(path: Path) -> Any:
 
 def pilot(path: Path, device: str) -> dict[str, Any]:
     """The tolerance at which the wanted share of the paper's imputations is risky."""
-    from safeimpute.pipeline import score_split, split_for
-    from safeimpute.presets import Plan
     from safeimpute.selection.claims import Claim
-    from safeimpute.splits import Role
+    from safeimpute.selection.pipeline import score_split, split_for
+    from safeimpute.splits.roles import Role
+    from safeimpute.systems.presets import Plan
     from safeimpute.tolerance import Tolerance
 
     name, arrays = load(path)
@@ -75,8 +75,8 @@ def one_split(
     """Some methods on one split of one data set."""
     import torch
 
-    from safeimpute.pipeline import split_for
     from safeimpute.selection.claims import Claim
+    from safeimpute.selection.pipeline import split_for
     from safeimpute.tolerance import Tolerance
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -92,9 +92,9 @@ def one_split(
 
 
 def accuracy_alone(arrays: Any, split: Any, method: str, seed: int) -> dict[str, Any]:
+    from safeimpute.benchmark.registry import make_imputer
     from safeimpute.evaluation.metrics import mean_absolute_error, root_mean_squared_error
-    from safeimpute.imputers.registry import make_imputer
-    from safeimpute.splits import Role, hide
+    from safeimpute.splits.roles import Role, hide
 
     start, rows = time.perf_counter(), split.rows(Role.TEST)
     task, truth = hide(arrays, split.roles), arrays.target_values[rows]
@@ -111,8 +111,8 @@ def with_release(
 ) -> dict[str, Any]:
     from safeimpute.evaluation.evaluate import release_scores, score_splits
     from safeimpute.evaluation.metrics import auc, mean_absolute_error, root_mean_squared_error
-    from safeimpute.presets import Plan
     from safeimpute.selection.claims import Claim
+    from safeimpute.systems.presets import Plan
 
     result = score_splits(arrays, Plan(preset, tolerance, seed, device), Claim(), 1)[0]
     assert np.array_equal(result.scored.split.roles, split.roles)
@@ -139,11 +139,11 @@ def learned_auc(result: Any, tolerance: Any, seed: int, device: str) -> float | 
     from dataclasses import replace
 
     from safeimpute.evaluation.metrics import auc
-    from safeimpute.graph.evidence import EvidenceSettings, fit_evidence, read_evidence
-    from safeimpute.imputers.gcn import GcnImputer
-    from safeimpute.imputers.protocol import Imputation
-    from safeimpute.risk.learned import cross_fit, fit_risk, prepare_risk
-    from safeimpute.splits import hide
+    from safeimpute.splits.roles import hide
+    from safeimpute.systems.best.evidence import EvidenceSettings, fit_evidence, read_evidence
+    from safeimpute.systems.best.risk import cross_fit, fit_risk, prepare_risk
+    from safeimpute.systems.paper.gcn import GcnImputer
+    from safeimpute.systems.protocol import Imputation
 
     rng = np.random.default_rng(seed)
     task = hide(result.scored.arrays, result.scored.split.roles)

@@ -19,7 +19,7 @@ import polars as pl
 
 from safeimpute import SafeImputer
 from safeimpute.records.simulate import simulate
-from safeimpute.scorer import Scorer
+from safeimpute.scoring.scorer import Scorer
 
 T = TypeVar("T")
 SINGLE = 60  # patients scored one by one
@@ -68,7 +68,7 @@ def report_single(scorer: Scorer, visits: pl.DataFrame) -> None:
 def report_spark(model: Path, visits: pl.DataFrame, folder: Path) -> None:
     from pyspark.sql import SparkSession
 
-    from safeimpute.spark import score_files
+    from safeimpute.scoring.spark import score_files
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     visits.write_parquet(folder / "visits.parquet")

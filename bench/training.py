@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
-from safeimpute.graph.edges import Edges
-from safeimpute.graph.event_graph import GraphSettings, build_graph
-from safeimpute.graph.perturbation import PerturbationSettings
-from safeimpute.imputers.gcn import FittedGcn, GcnSettings, NodeInputs
 from safeimpute.records.simulate import simulate
 from safeimpute.records.visits import ColumnChoice, prepare_visits
-from safeimpute.splits import hide, split_visits
+from safeimpute.splits.roles import hide, split_visits
+from safeimpute.systems.paper.edges import Edges
+from safeimpute.systems.paper.event_graph import GraphSettings, build_graph
+from safeimpute.systems.paper.gcn import FittedGcn, GcnSettings, NodeInputs
+from safeimpute.systems.paper.perturbation import PerturbationSettings
 
 
 class PygLayer(nn.Module):

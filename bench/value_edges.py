@@ -7,7 +7,7 @@ import time
 import numpy as np
 import torch  # noqa: F401  here, so that its start-up is not counted as search
 
-from safeimpute.graph.neighbours import Profiles, comparable_by_trend, radius_for_degree, value_neighbours
+from safeimpute.neighbours.search import Profiles, comparable_by_trend, radius_for_degree, value_neighbours
 from safeimpute.records.arrays import FloatArray
 
 MIMIC_IV_VISITS = 143_000

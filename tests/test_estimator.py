@@ -8,8 +8,8 @@ import pytest
 
 from safeimpute import SafeImputer
 from safeimpute.errors import GuaranteeRefused, ModelFolderError, NotFittedError, OptionError
-from safeimpute.imputers.gcn import GcnSettings
-from safeimpute.presets import PaperSettings
+from safeimpute.systems.paper.gcn import GcnSettings
+from safeimpute.systems.presets import PaperSettings
 
 QUICK = PaperSettings(gcn=GcnSettings(epochs=80))
 COLUMNS = [

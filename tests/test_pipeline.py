@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from safeimpute.errors import GuaranteeRefused
-from safeimpute.imputers.gcn import GcnSettings
-from safeimpute.pipeline import (
+from safeimpute.records.arrays import VisitArrays
+from safeimpute.selection.claims import Claim, parse_claim, promise_in_words
+from safeimpute.selection.pipeline import (
     Scored,
     Split,
     long_run_cutoff,
@@ -12,10 +13,9 @@ from safeimpute.pipeline import (
     score_split,
     split_for,
 )
-from safeimpute.presets import PaperSettings, Plan
-from safeimpute.records.arrays import VisitArrays
-from safeimpute.selection.claims import Claim, parse_claim, promise_in_words
-from safeimpute.splits import Role
+from safeimpute.splits.roles import Role
+from safeimpute.systems.paper.gcn import GcnSettings
+from safeimpute.systems.presets import PaperSettings, Plan
 from safeimpute.tolerance import Tolerance
 
 TOLERANCE = Tolerance(1.0)
@@ -52,7 +52,7 @@ def test_no_cutoff_without_whole_patients(scored: Scored, cohort_arrays: VisitAr
 
 
 def test_batch_number_depends_on_the_calibration_visits(scored: Scored, cohort_arrays: VisitArrays) -> None:
-    from safeimpute.pipeline import _shared_uniform
+    from safeimpute.selection.pipeline import _shared_uniform
 
     rows = scored.split.rows(Role.CALIBRATION)
     one, other = (_shared_uniform(cohort_arrays, part, 1) for part in (rows, rows[1:]))

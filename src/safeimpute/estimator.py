@@ -7,22 +7,22 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from safeimpute.config import Config, make_config
 from safeimpute.errors import GuaranteeRefused, NotFittedError, VisitsError
-from safeimpute.model_folder import SavedModel, load_model, save_model
-from safeimpute.pipeline import Scored, release, score_split, split_for
-from safeimpute.presets import BestSettings, PaperSettings, VisitScores
-from safeimpute.progress import Progress, silent
 from safeimpute.records.arrays import FloatArray, IntArray
 from safeimpute.records.checks import numbers
 from safeimpute.records.new_visits import reading_of
 from safeimpute.records.tables import like, to_polars
 from safeimpute.records.visits import Visits, prepare_visits
-from safeimpute.scorer import Rule, Scorer
-from safeimpute.scoring import ScoringModel, freeze
+from safeimpute.runtime.progress import Progress, silent
+from safeimpute.scoring.folder import SavedModel, load_model, save_model
+from safeimpute.scoring.frozen import ScoringModel, freeze
+from safeimpute.scoring.scorer import Rule, Scorer
 from safeimpute.selection.intervals import conformal_radii
+from safeimpute.selection.pipeline import Scored, release, score_split, split_for
 from safeimpute.selection.release import Decision
-from safeimpute.splits import Role, Roles
+from safeimpute.settings import Config, make_config
+from safeimpute.splits.roles import Role, Roles
+from safeimpute.systems.presets import BestSettings, PaperSettings, VisitScores
 
 
 class SafeImputer:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from review_run import Server, running_server, shared_run
+from helpers.review_run import Server, running_server, shared_run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -10,7 +10,7 @@ pytest.importorskip("playwright.sync_api", reason="browser tests need Playwright
 
 from playwright.sync_api import Browser, Page, expect
 
-from review_run import FORMULA_ID, HTML_ID, Server
+from helpers.review_run import FORMULA_ID, HTML_ID, Server
 
 
 def _sign(page: Page, name: str) -> None:

@@ -7,12 +7,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from safeimpute.imputers.baselines.outside import OutsideMissing
-from safeimpute.imputers.registry import METHODS, make_imputer
+from safeimpute.benchmark.methods.outside import OutsideMissing
+from safeimpute.benchmark.registry import METHODS, make_imputer
 from safeimpute.records.arrays import FloatArray, VisitArrays
 from safeimpute.records.simulate import simulate
 from safeimpute.records.visits import ColumnChoice, prepare_visits
-from safeimpute.splits import Role, Task, hide, split_visits
+from safeimpute.splits.roles import Role, Task, hide, split_visits
 
 EFFORT = 0.001  # every method takes at least one round of training
 SLOW = {"csdi", "hyperimpute", "gain"}  # seconds per fit even so: `make test-full`

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import clinical_sources as sources
-from clinical_sources import Person, Records, Result
+import helpers.clinical_sources as sources
+from helpers.clinical_sources import Person, Records, Result
 from safeimpute.errors import SourceError
 from safeimpute.records.catalogue import load_catalogue
 from safeimpute.records.cohort import build_cohort, define_cohort

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from helpers.scored_cohorts import saved_model
 from safeimpute import SafeImputer
 from safeimpute.errors import ModelFolderError
-from safeimpute.scorer import Scorer
-from scored_cohorts import saved_model
+from safeimpute.scoring.scorer import Scorer
 
 MANIFEST = "model.json"
 FILES = ("model.json", "arrays.safetensors", "state.json", "calibration.parquet")

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from safeimpute.cli import app
 from safeimpute.errors import OptionError, VisitsError
-from safeimpute.files import finished_file, finished_folder
 from safeimpute.records.tables import like, read_visits, to_polars
 from safeimpute.records.visits import ColumnChoice, prepare_visits
+from safeimpute.runtime.files import finished_file, finished_folder
 
 ROWS = "1,2024-01-01,7.1,120\n1,2024-04-01,7.3,130\n2,2024-01-01,6.5,110\n"
 

@@ -13,8 +13,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-import clinical_sources as sources
-from clinical_sources import Person, Records
+import helpers.clinical_sources as sources
+from helpers.clinical_sources import Person, Records
 from safeimpute.cli.cohort import cohort
 from safeimpute.errors import OptionError
 from safeimpute.records.visits import ColumnChoice, prepare_visits

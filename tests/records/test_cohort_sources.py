@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-import clinical_sources as sources
-from clinical_sources import Person, Records, Result
+import helpers.clinical_sources as sources
+from helpers.clinical_sources import Person, Records, Result
 from safeimpute.records.catalogue import load_catalogue
 from safeimpute.records.cohort import build_cohort, define_cohort
 from safeimpute.records.cohort.accounts import sum_counts

@@ -10,8 +10,8 @@ from typing import Any
 import duckdb
 import pytest
 
-import clinical_sources as sources
-from cohort_engines import built, require_equal
+import helpers.clinical_sources as sources
+from helpers.cohort_engines import built, require_equal
 from safeimpute.errors import SourceError
 
 pytestmark = pytest.mark.full

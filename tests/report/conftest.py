@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from safeimpute.evaluation.data_profile import profile_data
+from safeimpute.evaluation.subgroups import Outcome, describe_subgroups
 from safeimpute.records.bundled import load_pbc
 from safeimpute.records.visits import ColumnChoice, prepare_visits
-from safeimpute.report.data_profile import profile_data
-from safeimpute.report.subgroups import Outcome, describe_subgroups
 
 LEVELS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
 

@@ -10,11 +10,11 @@ import pytest
 from safeimpute.errors import GuaranteeRefused
 from safeimpute.evaluation.evaluate import ScoredSplit, repartition, score_splits
 from safeimpute.evaluation.metrics import false_discovery_proportion, power
-from safeimpute.imputers.blend import BlendSettings
-from safeimpute.presets import BestSettings, Plan
 from safeimpute.records.simulate import Shift, simulate
 from safeimpute.records.visits import ColumnChoice, prepare_visits
 from safeimpute.selection.claims import Claim
+from safeimpute.systems.best.blend import BlendSettings
+from safeimpute.systems.presets import BestSettings, Plan
 from safeimpute.tolerance import Tolerance
 
 ALPHA, TOLERANCE = 0.2, Tolerance(0.8)
@@ -67,7 +67,7 @@ def test_new_patients_as_run() -> None:
 
 def test_counting_unmeasured_visits_like_scored_ones_would_be_caught() -> None:
     """The rule for measured visits, given unmeasured candidates, compares counts of different kinds and fails."""
-    from safeimpute.pipeline import batch_of
+    from safeimpute.selection.pipeline import batch_of
     from safeimpute.selection.release import decide
 
     claim = Claim(new_patients=True)

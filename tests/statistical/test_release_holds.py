@@ -9,11 +9,11 @@ import pytest
 
 from safeimpute.evaluation.evaluate import ScoredSplit, repartition, score_splits
 from safeimpute.evaluation.metrics import false_discovery_proportion, power
-from safeimpute.imputers.gcn import GcnSettings
-from safeimpute.presets import PaperSettings, Plan
 from safeimpute.records.simulate import simulate
 from safeimpute.records.visits import ColumnChoice, prepare_visits
 from safeimpute.selection.claims import Claim
+from safeimpute.systems.paper.gcn import GcnSettings
+from safeimpute.systems.presets import PaperSettings, Plan
 from safeimpute.tolerance import Tolerance
 
 ALPHAS = (0.1, 0.2, 0.35)

@@ -13,13 +13,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+from helpers.scored_cohorts import NEW_SUBJECTS
 from safeimpute import SafeImputer
 from safeimpute.evaluation.metrics import false_discovery_proportion, power
-from safeimpute.imputers.blend import BlendSettings
-from safeimpute.presets import BestSettings
 from safeimpute.records.simulate import Simulated, simulate
-from safeimpute.scorer import Scorer
-from scored_cohorts import NEW_SUBJECTS
+from safeimpute.scoring.scorer import Scorer
+from safeimpute.systems.best.blend import BlendSettings
+from safeimpute.systems.presets import BestSettings
 
 LIGHT = BestSettings(BlendSettings(folds=2, attention=None))
 LEVEL = 0.3

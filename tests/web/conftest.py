@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from review_run import shared_run
+from helpers.review_run import shared_run
 
 if TYPE_CHECKING:
     from review_client import TestClient
+
     from safeimpute.web.run_data import RunData
 
 

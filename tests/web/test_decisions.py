@@ -15,7 +15,7 @@ pytest.importorskip("fastapi", reason="the review page needs the extra: pip inst
 
 import httpx
 
-from review_run import Server, running_server
+from helpers.review_run import Server, running_server
 from safeimpute.errors import OptionError
 from safeimpute.web.decisions import DecisionLog, Imputation
 from safeimpute.web.review_state import MARKS, ReviewState

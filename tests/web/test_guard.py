@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the review page needs the extra: pip install 'safeimpute[web]'")
 
-from review_client import ACCESS, BASE, TestClient, app_over
+from helpers.review_client import ACCESS, BASE, TestClient, app_over
 from safeimpute.web.guard import new_access
 from safeimpute.web.run_data import RunData
 

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the review page needs the extra: pip install 'safeimpute[web]'")
 
-from large_run import IMPUTATIONS, write_large_run
-from review_client import TestClient, reviewing
+from helpers.large_run import IMPUTATIONS, write_large_run
+from helpers.review_client import TestClient, reviewing
 from safeimpute.report.html import write_report
 from safeimpute.web.run_data import RunData, read_run
 

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the review page needs the extra: pip install 'safeimpute[web]'")
 
-from review_client import TestClient, reviewing
-from review_run import FORMULA_ID, HTML_ID
+from helpers.review_client import TestClient, reviewing
+from helpers.review_run import FORMULA_ID, HTML_ID
 from safeimpute.errors import OptionError
 from safeimpute.web.decisions import DecisionLog
 from safeimpute.web.patients import PAGE_SIZE

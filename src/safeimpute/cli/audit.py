@@ -31,10 +31,10 @@ def audit(
     """Repeat splits of your own data and compare the achieved share of bad releases with the level asked for."""
     from safeimpute.evaluation.audit import audit as run_audit
     from safeimpute.evaluation.evaluate import score_splits
-    from safeimpute.files import finished_folder
+    from safeimpute.evaluation.subgroups import group_masks
     from safeimpute.report.audit_figure import draw_audit
     from safeimpute.report.run_folder import save_json, write_json
-    from safeimpute.report.subgroups import group_masks
+    from safeimpute.runtime.files import finished_folder
 
     levels = opt.numbers(fdr, "--fdr")
     settings, table = opt.prepare(context, levels, opt.split_name(split))

@@ -10,9 +10,9 @@ from safeimpute.cli import options as opt
 from safeimpute.cli.progress import shown_progress
 
 if TYPE_CHECKING:
-    from safeimpute.evaluation.benchmark import Field
-    from safeimpute.evaluation.processes import Standing
-    from safeimpute.progress import Progress
+    from safeimpute.benchmark.gather import Field
+    from safeimpute.benchmark.processes import Standing
+    from safeimpute.runtime.progress import Progress
 
 
 @opt.takes(opt.COLUMNS, opt.FITTING)
@@ -54,12 +54,12 @@ def benchmark(
 
     Finished methods are kept: a run that was killed goes on where it stopped.
     """
-    from safeimpute.config import resolve_device
-    from safeimpute.evaluation.benchmark import Field, gather, methods_asked_for
-    from safeimpute.evaluation.cells import Study, open_study
-    from safeimpute.evaluation.processes import Limits, run_cells
+    from safeimpute.benchmark.cells import Study, open_study
+    from safeimpute.benchmark.gather import Field, gather, methods_asked_for
+    from safeimpute.benchmark.processes import Limits, run_cells
     from safeimpute.report.benchmark_folder import print_benchmark, write_benchmark
     from safeimpute.report.run_folder import save_json
+    from safeimpute.settings import resolve_device
 
     device = resolve_device(device)
     field = Field(methods_asked_for(methods), tuple(range(seed, seed + splits)))
@@ -124,10 +124,10 @@ def _check(context: typer.Context, folder: Path, *, force: bool) -> None:
 
 def _refuse_too_few(arrays: Any, seed: int, test_fraction: float, levels: tuple[float, ...]) -> None:
     """A level no method could release at is said at once, not once per method."""
-    from safeimpute.pipeline import split_for
     from safeimpute.selection.claims import Claim
     from safeimpute.selection.p_values import require_calibration_size
-    from safeimpute.splits import Role
+    from safeimpute.selection.pipeline import split_for
+    from safeimpute.splits.roles import Role
 
     calibration = split_for(Claim(), arrays, seed, test_fraction).rows(Role.CALIBRATION)
     require_calibration_size(len(calibration), min(levels))

@@ -37,10 +37,10 @@ def evaluate(
     """Score a preset on your own data: known values are hidden, imputed, released and compared."""
     from safeimpute.evaluation.evaluate import score_splits, summarise
     from safeimpute.evaluation.truth import align_truth
-    from safeimpute.files import finished_folder
     from safeimpute.records.tables import read_visits
     from safeimpute.report.evaluation_folder import print_evaluation, write_evaluation
     from safeimpute.report.run_folder import save_json
+    from safeimpute.runtime.files import finished_folder
 
     levels = opt.numbers(fdr, "--fdr")
     where = ",unmeasured" if truth is not None else ""

@@ -10,7 +10,7 @@ from safeimpute.cli import options as opt
 
 def methods(quiet: opt.Quiet = False) -> None:
     """List the imputation methods and whether each can run here."""
-    from safeimpute.imputers.registry import METHODS
+    from safeimpute.benchmark.registry import METHODS
 
     for name, method in METHODS.items():
         missing = method.missing()
@@ -29,7 +29,7 @@ def doctor(
     if model is None:
         lines = _describe_installation()
     else:
-        from safeimpute.model_folder import verified_manifest
+        from safeimpute.scoring.folder import verified_manifest
 
         words = _model_in_words(verified_manifest(model))
         lines = [f"{label:<12}{text}" for label, text in words.items()]

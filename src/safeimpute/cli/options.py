@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from safeimpute.config import Config
     from safeimpute.records.visits import Visits as VisitsTable
+    from safeimpute.settings import Config
 
 
 def _read_defaults(context: typer.Context, path: Path | None) -> Path | None:
     """Options in the TOML file become the defaults of this command's flags; tables go to the presets."""
     if path is not None:
-        from safeimpute.config_file import read_config_file
+        from safeimpute.runtime.config_file import read_config_file
 
         options = {name.replace("-", "_"): value for name, value in read_config_file(path).items()}
         context.obj = {name: options.pop(name) for name in list(options) if isinstance(options[name], dict)}
@@ -63,7 +63,7 @@ def set_threads(threads: int | None) -> int | None:
 def set_memory(gib: float | None) -> float | None:
     """For this process and those it starts."""
     if gib is not None:
-        from safeimpute.memory import set_ceiling
+        from safeimpute.runtime.memory import set_ceiling
 
         set_ceiling(gib)
     return gib
@@ -206,11 +206,11 @@ def refuse_unplanned_memory(preset: str, memory: float | None) -> None:
 
 def prepare(context: typer.Context, levels: Sequence[float], claim: str) -> "tuple[Config, VisitsTable]":
     """Check every level and every place to write to, then read and check the table."""
-    from safeimpute.config import make_config
     from safeimpute.errors import OptionError
-    from safeimpute.files import require_new, require_new_folder
     from safeimpute.records.tables import read_visits
     from safeimpute.records.visits import prepare_visits
+    from safeimpute.runtime.files import require_new, require_new_folder
+    from safeimpute.settings import make_config
 
     if not levels:
         raise OptionError("--fdr needs at least one level such as 0.1.")

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from safeimpute.progress import Progress, silent
+from safeimpute.runtime.progress import Progress, silent
 
 
 @contextmanager

@@ -121,13 +121,13 @@ def carry_out(
     why: bool = False,
 ) -> None:
     """Fit, release, and write the run's folder; `earlier` is a run on the same visits that was looked at."""
+    from safeimpute.cli.console import print_columns, print_summary
     from safeimpute.estimator import SafeImputer
-    from safeimpute.files import finished_folder, require_new_folder
-    from safeimpute.report.console import print_columns, print_summary
     from safeimpute.report.figures import draw_figures
     from safeimpute.report.html import write_report
     from safeimpute.report.review_folder import write_review
     from safeimpute.report.run_folder import showed_other_levels, write_run
+    from safeimpute.runtime.files import finished_folder, require_new_folder
 
     require_new_folder(out, force=force)
     imputer = SafeImputer(**given)

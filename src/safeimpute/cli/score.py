@@ -8,7 +8,7 @@ import typer
 from safeimpute.cli import options as opt
 
 if TYPE_CHECKING:
-    from safeimpute.scorer import Account
+    from safeimpute.scoring.scorer import Account
 
 Model = Annotated[
     Path, typer.Argument(help="Model folder (RUN_DIR/model, or what save wrote).", show_default=False)
@@ -49,13 +49,13 @@ def score(
 ) -> None:
     """Impute and release new visits against a fitted model, without refitting."""
     from safeimpute.errors import OptionError
-    from safeimpute.files import require_new
+    from safeimpute.runtime.files import require_new
 
     if engine not in ("local", "spark"):
         raise OptionError(f"--engine {engine!r} is not known: local or spark.")
     require_new(out, force=force)
     if engine == "spark":
-        from safeimpute.spark import score_files
+        from safeimpute.scoring.spark import score_files
 
         account = score_files(
             model,
@@ -74,10 +74,10 @@ def score(
 
 def _score_here(model: Path, new_visits: Path, out: Path, rule: str, columns: str, without: str) -> "Account":
     from safeimpute.errors import OptionError
-    from safeimpute.files import finished_file
     from safeimpute.records.tables import read_visits
-    from safeimpute.report.guarded_csv import write_csv
-    from safeimpute.scorer import Scorer, check_rule
+    from safeimpute.records.writers.guarded_csv import write_csv
+    from safeimpute.runtime.files import finished_file
+    from safeimpute.scoring.scorer import Scorer, check_rule
 
     if out.suffix not in (".parquet", ".csv"):
         raise OptionError(f"{out.name!r} has no suffix to write by: .parquet or .csv.")

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from safeimpute.config import Config
 from safeimpute.evaluation.evaluate import ScoredSplit, release_scores, score_splits
 from safeimpute.evaluation.metrics import mean_absolute_error, mean_se, root_mean_squared_error
-from safeimpute.presets import PaperSettings
-from safeimpute.progress import Progress, silent
 from safeimpute.records.visits import Visits
+from safeimpute.runtime.progress import Progress, silent
 from safeimpute.selection.claims import Claim
+from safeimpute.settings import Config
+from safeimpute.systems.presets import PaperSettings
 
 FULL = "paper's system"
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from safeimpute.errors import OptionError
 from safeimpute.evaluation import metrics
-from safeimpute.pipeline import Scored, Split, release, score_split, split_for
-from safeimpute.presets import Plan
-from safeimpute.progress import Progress, silent
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
+from safeimpute.runtime.progress import Progress, silent
 from safeimpute.selection.claims import Claim
-from safeimpute.splits import Role
+from safeimpute.selection.pipeline import Scored, Split, release, score_split, split_for
+from safeimpute.splits.roles import Role
+from safeimpute.systems.presets import Plan
 from safeimpute.tolerance import Tolerance
 
 TEST_FRACTION = 0.2

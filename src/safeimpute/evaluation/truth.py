@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from safeimpute.config import Config
 from safeimpute.errors import VisitsError
 from safeimpute.records.arrays import FloatArray
 from safeimpute.records.checks import days, numbers, require_columns
 from safeimpute.records.tables import to_polars
 from safeimpute.records.visits import Visits
+from safeimpute.settings import Config
 
 
 def align_truth(visits: Visits, table: Any, config: Config) -> FloatArray:

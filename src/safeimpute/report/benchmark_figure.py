@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from safeimpute.report.benchmark_tables import by_accuracy, heading, label_of
+from safeimpute.benchmark.tables import by_accuracy, heading, label_of
 from safeimpute.report.figure_style import in_percent, save, styled
 from safeimpute.report.palette import CATEGORIES, INK, MUTED, NEUTRAL, RELEASED, plain_text
 

@@ -5,9 +5,7 @@ from typing import Any
 
 import typer
 
-from safeimpute.files import finished_file
-from safeimpute.report.benchmark_figure import draw_benchmark
-from safeimpute.report.benchmark_tables import (
+from safeimpute.benchmark.tables import (
     accuracy_table,
     all_tables,
     as_latex,
@@ -20,7 +18,9 @@ from safeimpute.report.benchmark_tables import (
     reading,
     release_table,
 )
+from safeimpute.report.benchmark_figure import draw_benchmark
 from safeimpute.report.run_folder import save_json
+from safeimpute.runtime.files import finished_file
 
 
 def write_benchmark(folder: Path, result: dict[str, Any]) -> None:

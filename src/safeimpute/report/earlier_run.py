@@ -7,11 +7,11 @@ from typing import Any
 
 import polars as pl
 
-from safeimpute.config import make_config
 from safeimpute.errors import OptionError
 from safeimpute.records.bundled import load_pbc
 from safeimpute.records.tables import read_visits
 from safeimpute.records.visits import prepare_visits
+from safeimpute.settings import make_config
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from typing import Any
 
 import typer
 
-from safeimpute.config import Config
 from safeimpute.evaluation.curves import fdr_power_curves, risk_alignment
+from safeimpute.evaluation.data_profile import profile_data
 from safeimpute.evaluation.evaluate import ScoredSplit
 from safeimpute.evaluation.metrics import MeanSe
 from safeimpute.records.visits import Visits
-from safeimpute.report.data_profile import profile_data
 from safeimpute.report.figures import draw_figures
 from safeimpute.report.run_folder import write_json
+from safeimpute.settings import Config
 
 
 def write_evaluation(

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from safeimpute.files import finished_file
 from safeimpute.report.palette import GRID, INK, MUTED
+from safeimpute.runtime.files import finished_file
 
 DPI = 200
 _STYLE: Any = {

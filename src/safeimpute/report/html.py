@@ -11,10 +11,10 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from safeimpute.errors import OptionError
-from safeimpute.files import finished_file
 from safeimpute.report import palette
 from safeimpute.report.charts import draw_charts
 from safeimpute.report.content import page_content
+from safeimpute.runtime.files import finished_file
 
 
 def write_report(folder: Path) -> Path:

@@ -19,7 +19,7 @@ ROWS_PER_GROUP = 20_000  # small enough that one patient is read from a small pa
 
 def write_review(folder: Path, imputer: "SafeImputer") -> None:
     """Write both files into a folder `review`."""
-    from safeimpute.report.exploration import slider_grid
+    from safeimpute.evaluation.exploration import slider_grid
     from safeimpute.report.run_folder import write_json
 
     (folder / "review").mkdir()

@@ -12,9 +12,9 @@ import polars as pl
 
 from safeimpute import __version__
 from safeimpute.estimator import SafeImputer
-from safeimpute.files import finished_file, sha256_of
-from safeimpute.report.guarded_csv import write_csv
-from safeimpute.report.summary import summarise_run
+from safeimpute.evaluation.summary import summarise_run
+from safeimpute.records.writers.guarded_csv import write_csv
+from safeimpute.runtime.files import finished_file, sha256_of
 
 PACKAGES = ("numpy", "scipy", "torch", "lightgbm", "polars", "pyarrow")
 

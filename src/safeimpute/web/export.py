@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from safeimpute.report.guarded_csv import write_csv
+from safeimpute.records.writers.guarded_csv import write_csv
 from safeimpute.web.review_state import ACCEPTED, ReviewState
 from safeimpute.web.run_data import RunData
 

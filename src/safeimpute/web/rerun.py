@@ -27,7 +27,9 @@ class Rerun:
 
     def start(self, tolerance: str, fdr: float) -> None:
         """Begin; refuses the run's own levels and a second run beside a running one."""
-        from safeimpute.config import make_config  # brings the imputers along: only where a run is asked for
+        from safeimpute.settings import (
+            make_config,  # brings the imputers along: only where a run is asked for
+        )
 
         config = self.run.manifest["config"]
         make_config(**config | {"tolerance": tolerance, "fdr": fdr})

@@ -8,10 +8,10 @@ from typing import Any
 import polars as pl
 
 from safeimpute.errors import OptionError
-from safeimpute.files import sha256_of
 from safeimpute.records.bundled import PBC_UNITS
 from safeimpute.records.catalogue import load_catalogue
 from safeimpute.report.review_folder import LAB_PREFIX
+from safeimpute.runtime.files import sha256_of
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ import ibis.expr.types as ir
 
 from safeimpute import __version__
 from safeimpute.errors import OptionError, SourceError
-from safeimpute.progress import Progress, silent
 from safeimpute.records.catalogue import Catalogue
 from safeimpute.records.cohort import accounts, results, visits
 from safeimpute.records.cohort.definition import CohortDefinition
 from safeimpute.records.cohort.summary import PUBLISHED, summarise
 from safeimpute.records.readers import Reader, reader_for
 from safeimpute.records.readers.engine import Budget, Source
+from safeimpute.runtime.progress import Progress, silent
 
 ENGINE_MEMORY = 1.5  # GiB
 

@@ -1,0 +1,1 @@
+"""The other methods and how all are compared."""

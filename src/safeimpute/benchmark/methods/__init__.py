@@ -1,0 +1,1 @@
+"""The other imputation methods, one file each."""

@@ -1,0 +1,85 @@
+"""Every imputation method by name, and what it needs to run here."""
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+
+from safeimpute.errors import OptionError
+from safeimpute.systems.protocol import Imputer
+
+
+@dataclass(frozen=True)
+class Method:
+    """Where a method lives and what it is."""
+
+    module: str
+    factory: str
+    summary: str
+    needs: tuple[str, ...] = ()  # modules that must be importable
+    iterates: bool = False  # trains for a set number of rounds, which `effort` scales
+    outside: bool = False  # runs in the baselines environment
+
+    def missing(self) -> list[str]:
+        from safeimpute.benchmark.methods import outside
+
+        absent = [name for name in self.needs if importlib.util.find_spec(name) is None]
+        return absent + (outside.missing() if self.outside else [])
+
+    def make(self, effort: float = 1.0) -> Imputer:
+        """The method with its published settings; `effort` below one trains for fewer rounds."""
+        settings = {"effort": effort} if self.iterates else {}
+        imputer: Imputer = getattr(importlib.import_module(self.module), self.factory)(**settings)
+        return imputer
+
+
+def _baseline(
+    module: str, factory: str, summary: str, *needs: str, iterates: bool = True, outside: bool = False
+) -> Method:
+    return Method(f"safeimpute.benchmark.methods.{module}", factory, summary, needs, iterates, outside)
+
+
+METHODS: dict[str, Method] = {
+    "mean": _baseline("simple", "Mean", "mean of the training values", iterates=False),
+    "locf": _baseline("simple", "LastValue", "the patient's last value carried forward", iterates=False),
+    "patient_mean": _baseline("simple", "PatientMean", "mean of the patient's other values", iterates=False),
+    "knn": _baseline("knn", "NearestNeighbours", "ten nearest visits", "sklearn", iterates=False),
+    "mice": _baseline("chained", "Mice", "chained Bayesian regressions", "sklearn", iterates=False),
+    "missforest": _baseline("chained", "MissForest", "chained random forests", "sklearn", iterates=False),
+    "hyperimpute": _baseline(
+        "hyperimpute", "HyperImpute", "columnwise choice of learner, iterated", outside=True
+    ),
+    "gain": _baseline("hyperimpute", "Gain", "adversarial imputation network", outside=True),
+    "grape": _baseline("grape", "Grape", "graph of visits and labs, edge values predicted", "torch"),
+    "tdm": _baseline("tdm", "Tdm", "transformed distribution matching", "torch", "ot"),
+    "miwae": _baseline("miwae", "Miwae", "importance-weighted autoencoder", "torch"),
+    "remasker": _baseline("remasker", "ReMasker", "masked autoencoder, masked again", "torch"),
+    "diffputer": _baseline("diffputer", "DiffPuter", "diffusion model inside EM", "torch"),
+    "lstm": _baseline("lstm", "Lstm", "recurrent network over the patient's visits", "torch"),
+    "transformer": _baseline("transformer", "Transformer", "self-attention over the visits", "torch"),
+    "saits": _baseline("saits", "Saits", "two masked self-attention blocks over the visits", "torch"),
+    "brits": _baseline("brits", "Brits", "recurrent imputation in both directions", "torch"),
+    "grud": _baseline("grud", "GruD", "recurrent network with decay over gaps", "torch"),
+    "csdi": _baseline("csdi", "Csdi", "conditional diffusion over visits and labs", "torch"),
+    "lightgbm": _baseline(
+        "boosted_lags", "BoostedLags", "gradient-boosted trees on lag features", "lightgbm", iterates=False
+    ),
+    "paper": Method(
+        "safeimpute.systems.paper.gcn", "GcnImputer", "two-relation graph network of the paper", ("torch",)
+    ),
+    "best": Method(
+        "safeimpute.systems.best.blend",
+        "BlendImputer",
+        "course, boosted trees and attention over one table of evidence, blended (the default)",
+        ("torch", "lightgbm"),
+    ),
+}
+
+
+def method_named(name: str) -> Method:
+    if name not in METHODS:
+        raise OptionError(f"method {name!r} is not known. Methods: {', '.join(METHODS)}.")
+    return METHODS[name]
+
+
+def make_imputer(name: str, effort: float = 1.0) -> Imputer:
+    return method_named(name).make(effort)

@@ -1,1 +1,0 @@
-"""Methods to compare with, one file each or one file per simple family."""

@@ -1,0 +1,1 @@
+"""Who gets measured: the model, its weights, its scope and its diagnosis."""

@@ -1,0 +1,1 @@
+"""Exact search for analogous visits, used by both systems."""

@@ -1,0 +1,215 @@
+"""Exact neighbours by matrix products, for many labs and missingness patterns, on the processor or a GPU.
+
+With masks m, m' of what is observed, the sum over common labs
+
+    sum m m' [(z - z')^2 - r^2]  =  (m z^2 - r^2 m) . m'  +  m . (m' z'^2)  -  2 (m z) . (m' z')
+
+is negative just where two visits share a lab and differ by less than r in root mean square, and exactly 0
+where they share none. One product for values and one for trends thus single out the few pairs worth an exact
+look; r shrinks to a query's weakest neighbour as soon as that query has as many as it may keep.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial, reduce
+
+import numpy as np
+import torch
+
+from safeimpute.neighbours.pairs import (
+    NO_PAIRS,
+    Limits,
+    Neighbours,
+    Pairs,
+    Profiles,
+    assemble,
+    joined,
+    strongest,
+    thread_count,
+)
+from safeimpute.records.arrays import FloatArray, IntArray
+
+_ROUNDING = 32 * np.finfo(float).eps  # times the number of labs: a product's relative error, and some room
+_BYTES_PER_PAIR = 128  # two products, a mask, and the working arrays if every pair needs an exact look
+_PAIRS_IN_CACHE, _PAIRS_ON_GPU = 2**19, 2**26  # in a block; larger ones gain nothing
+_ROWS_AT_ONCE, _ROWS_ON_GPU = 512, 8192
+_FIRST_SPAN = 64  # references seen before bounds are first tightened
+_UNCAPPED_HITS = 256  # hits of a row, on average, before they are measured, where no cap says when
+
+_Hits = tuple[torch.Tensor, torch.Tensor]  # rows of a block and references
+
+
+@dataclass(frozen=True)
+class _Relation:
+    """Values, or trends, of queries and references on the device."""
+
+    query: torch.Tensor  # labs x queries
+    reference: torch.Tensor  # labs x references
+    right: torch.Tensor  # the references' side of the product
+    radius: float
+
+    def left(self, rows: slice, bound: torch.Tensor) -> torch.Tensor:
+        """The queries' side of the product, r = bound x radius."""
+        mask, z = _mask_and_value(self.query[:, rows])
+        square_radius = (bound * self.radius) ** 2
+        threshold = square_radius * (1.0 + _ROUNDING * len(z)) + _slack(z)
+        return torch.cat([z * z - threshold * mask, mask, -2.0 * z]).T
+
+    def largest(self) -> float:
+        """The coordinate farthest from 0."""
+        return max(float(z.nan_to_num(nan=0.0).abs().max()) for z in (self.query, self.reference))
+
+    def distance(self, query: torch.Tensor, reference: torch.Tensor) -> FloatArray:
+        """Root mean square difference over common labs, summed lab by lab; NaN where there is none."""
+        total = torch.zeros(len(query), dtype=torch.float64, device=query.device)
+        count = torch.zeros_like(total)
+        for ours, theirs in zip(self.query, self.reference, strict=True):
+            difference = ours[query] - theirs[reference]
+            total += (difference * difference).nan_to_num_(nan=0.0)
+            count += ~difference.isnan()
+        mean_square: FloatArray = (total / count).cpu().numpy()
+        return np.sqrt(mean_square)  # torch's own root may be off in the last bit
+
+
+def _relation(query: FloatArray, reference: FloatArray, radius: float, device: str) -> _Relation:
+    ours, theirs = (torch.from_numpy(np.ascontiguousarray(z.T)).to(device) for z in (query, reference))
+    mask, z = _mask_and_value(theirs)
+    right = torch.cat([mask, z * z - _slack(z) * mask, z])
+    return _Relation(ours, theirs, right, radius)
+
+
+def _mask_and_value(z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return (~z.isnan()).to(z.dtype), z.nan_to_num(nan=0.0)
+
+
+def _slack(z: torch.Tensor) -> torch.Tensor:
+    """What a visit adds to r^2, for every lab in common, so that rounding can hide no neighbour."""
+    return _ROUNDING * len(z) * (z * z).amax(dim=0) + np.finfo(float).tiny
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Both sides on the device, references in random order."""
+
+    relations: tuple[_Relation, ...]  # values, then trends unless visits are compared by value alone
+    query_patient: torch.Tensor
+    reference_patient: torch.Tensor
+    reference_index: IntArray
+    limits: Limits
+    weakest: float  # the first bound on strengths, always finite
+    block_pairs: int
+
+
+def search_blocks(
+    query: Profiles, reference: Profiles, limits: Limits, memory_mib: int, device: str
+) -> Neighbours:
+    """All pairs within the limits: every query against every reference, block by block."""
+    threads, n_rows, block_pairs = _block_size(memory_mib, device)
+    problem = _problem(query, reference, limits, device, block_pairs)
+    blocks = [slice(i, min(i + n_rows, len(query))) for i in range(0, len(query), n_rows)]
+    before = torch.get_num_threads()
+    try:
+        # One thread per block of rows: threads that share a product wait for one another on a busy machine.
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return assemble(pool.map(partial(_search_rows, problem), blocks))
+    finally:
+        torch.set_num_threads(before)
+
+
+def _block_size(memory_mib: int, device: str) -> tuple[int, int, int]:
+    """Threads, rows of a block and pairs of a block; on a GPU a quarter of its free memory."""
+    if device == "cpu":
+        threads, n_rows, most = thread_count(), _ROWS_AT_ONCE, _PAIRS_IN_CACHE
+        room = memory_mib * 2**20 // threads
+    else:
+        threads, n_rows, most = 1, _ROWS_ON_GPU, _PAIRS_ON_GPU
+        room = torch.cuda.mem_get_info(device)[0] // 4
+    return threads, n_rows, max(n_rows, min(room // _BYTES_PER_PAIR, most))
+
+
+def _problem(query: Profiles, reference: Profiles, limits: Limits, device: str, block_pairs: int) -> _Problem:
+    # In random order no block of references is nearer than the others, so bounds tighten early.
+    index = np.random.default_rng(0).permutation(len(reference))
+    relations = [_relation(query.values, reference.values[index], limits.value_radius, device)]
+    if limits.trend_radius is not None:
+        relations.append(_relation(query.trends, reference.trends[index], limits.trend_radius, device))
+    farthest = 2.0 * max(relation.largest() / relation.radius for relation in relations)
+    return _Problem(
+        relations=tuple(relations),
+        query_patient=torch.from_numpy(query.patient).to(device),
+        reference_patient=torch.from_numpy(reference.patient[index]).to(device),
+        reference_index=index,
+        limits=limits,
+        weakest=min(limits.strength, 1.5 * farthest),
+        block_pairs=block_pairs,
+    )
+
+
+def _search_rows(problem: _Problem, rows: slice) -> Neighbours:
+    """The neighbours of a block of queries, never holding many more pairs than may be kept."""
+    n_rows, cap = rows.stop - rows.start, problem.limits.cap
+    bound = np.full(n_rows, problem.weakest)
+    left = _left_sides(problem, rows, bound)
+    products = left[0].new_empty((len(left), problem.block_pairs))  # reused: fresh memory is slow
+    kept, hits = NO_PAIRS, []
+    for span in _spans(len(problem.reference_index), problem.block_pairs // n_rows):
+        hits.append(_hits(problem, rows, span, left, products))
+        if sum(len(row) for row, _ in hits) > (cap or _UNCAPPED_HITS) * n_rows:
+            kept = joined([kept, _measured(problem, rows, hits).within(bound)])
+            hits = []
+            if cap is not None:
+                kept = strongest(kept, cap)
+                _tighten(bound, kept, cap)
+                left = _left_sides(problem, rows, bound)
+    kept = strongest(joined([kept, _measured(problem, rows, hits).within(bound)]), cap)
+    return Neighbours(rows.start + kept.row, *kept[1:4])
+
+
+def _spans(n_references: int, longest: int) -> Iterator[slice]:
+    """Consecutive blocks of references, each doubling what has been seen until memory forbids."""
+    start = 0
+    while start < n_references:
+        stop = min(start + min(max(start, _FIRST_SPAN), longest), n_references)
+        yield slice(start, stop)
+        start = stop
+
+
+def _left_sides(problem: _Problem, rows: slice, bound: FloatArray) -> list[torch.Tensor]:
+    on_device = torch.from_numpy(bound).to(problem.query_patient.device)
+    return [relation.left(rows, on_device) for relation in problem.relations]
+
+
+def _hits(
+    problem: _Problem, rows: slice, span: slice, left: list[torch.Tensor], products: torch.Tensor
+) -> _Hits:
+    """Pairs of a block that may lie within the bounds: those with negative products."""
+    shape = rows.stop - rows.start, span.stop - span.start
+    excess = [area[: shape[0] * shape[1]].view(shape) for area in products]
+    for side, relation, product in zip(left, problem.relations, excess, strict=True):
+        torch.mm(side, relation.right[:, span], out=product)
+    worst = reduce(lambda one, other: torch.maximum(one, other, out=one), excess)
+    row, column = (worst < 0).nonzero(as_tuple=True)
+    return row, column + span.start
+
+
+def _measured(problem: _Problem, rows: slice, hits: list[_Hits]) -> Pairs:
+    """Hits between different patients with their exact distances."""
+    if not hits:
+        return NO_PAIRS
+    row, reference = (torch.cat(part) for part in zip(*hits, strict=True))
+    query = row + rows.start
+    other = problem.query_patient[query] != problem.reference_patient[reference]
+    row, query, reference = row[other], query[other], reference[other]
+    distances = [relation.distance(query, reference) for relation in problem.relations]
+    by_value, by_trend = distances[0], distances[1] if len(distances) > 1 else np.full(len(row), np.nan)
+    strength = problem.limits.strengths(by_value, by_trend)
+    index = problem.reference_index[reference.cpu().numpy()]
+    return Pairs(row.cpu().numpy(), index, by_value, by_trend, strength)
+
+
+def _tighten(bound: FloatArray, kept: Pairs, cap: int) -> None:
+    """A row that has all it may keep needs nothing weaker than its weakest."""
+    full = np.flatnonzero(np.bincount(kept.row, minlength=len(bound)) == cap)
+    last = np.searchsorted(kept.row, full, side="right") - 1
+    bound[full] = kept.strength[last]

@@ -1,0 +1,44 @@
+"""When a value became known: what a patient's record held by the time of each of its visits."""
+
+import numpy as np
+
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
+from safeimpute.records.history import last_visit
+
+
+def known_at_visit(visits: VisitArrays) -> BoolArray:
+    """Per value whether it was known by the time of its own visit; a value without a clock was."""
+    if visits.known is None:
+        return np.ones(visits.labs.shape, dtype=bool)
+    late: BoolArray = visits.known > visits.time[:, None]
+    return ~late
+
+
+def first_row_to_know(visits: VisitArrays) -> IntArray:
+    """Per value the first later row of the patient that may use it, or one past the patient's last row.
+
+    Values come to be used in the order of their visits: one known out of turn waits for those before it.
+    """
+    rows = np.arange(len(visits))
+    next_row = np.repeat(rows[:, None] + 1, visits.labs.shape[1], axis=1)
+    if visits.known is None:
+        return next_row
+    known_times = np.where(
+        np.isnan(visits.labs), np.nan, visits.known
+    )  # a hidden value's clock is hidden too
+    reported = [_first_row_at_or_after(visits, known) for known in known_times.T]
+    waiting = np.maximum(next_row, np.stack(reported, axis=1))
+    in_turn: IntArray = np.maximum.accumulate(waiting, axis=0)  # no row reaches past its patient's last
+    return in_turn
+
+
+def _first_row_at_or_after(visits: VisitArrays, moment: FloatArray) -> IntArray:
+    """Row of the patient's first visit at or after each row's moment, or one past the patient's last."""
+    n = len(visits)
+    moment = np.where(np.isnan(moment), visits.time, moment)
+    is_visit = np.r_[np.zeros(n, np.int64), np.ones(n, np.int64)]
+    order = np.lexsort((is_visit, np.r_[moment, visits.time], np.tile(visits.patient, 2)))
+    visits_before = np.cumsum(is_visit[order]) - is_visit[order]
+    found = np.empty(2 * n, np.int64)
+    found[order] = visits_before
+    return np.minimum(found[:n], last_visit(visits.patient) + 1)

@@ -1,0 +1,37 @@
+"""A visit's nearest visits of the same patient where something was observed, as a padded table of rows."""
+
+import numpy as np
+
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.records.history import NONE
+
+
+def nearest_own_visits(
+    patient: IntArray, observed: BoolArray, before: int, after: int, known_from: IntArray | None = None
+) -> IntArray:
+    """Rows of the last `before` and the next `after` observed visits, nearest first on each side.
+
+    NONE pads what does not exist; a visit is never among its own. With `known_from`, an earlier visit counts only
+    from that row on (see `first_row_to_know`).
+    """
+    rows = np.flatnonzero(observed)
+    here = np.arange(len(patient))
+    earlier = np.searchsorted(rows if known_from is None else known_from[rows] - 1, here)
+    later = np.searchsorted(rows, here) + observed
+    positions = [earlier - 1 - step for step in range(before)] + [later + step for step in range(after)]
+    found = [_row_of_same_patient(rows, position, patient) for position in positions]
+    return np.stack(found, axis=1) if found else np.empty((len(patient), 0), np.int64)
+
+
+def take(values: FloatArray, rows: IntArray) -> FloatArray:
+    """`values[rows]`, NaN where the row is NONE."""
+    if len(values) == 0:
+        return np.full(rows.shape, np.nan)
+    return np.where(rows == NONE, np.nan, values[rows])
+
+
+def _row_of_same_patient(rows: IntArray, position: IntArray, patient: IntArray) -> IntArray:
+    exists = (position >= 0) & (position < len(rows))
+    row = np.full(len(position), NONE, dtype=np.int64)
+    row[exists] = rows[position[exists]]
+    return np.where((row != NONE) & (patient[row] == patient), row, NONE)

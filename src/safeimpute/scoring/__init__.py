@@ -1,0 +1,1 @@
+"""A frozen model, its folder, and scoring of visits that came in since."""

@@ -1,0 +1,1 @@
+"""The default system: evidence, course, boosted trees, blend, learned risk."""

@@ -1,0 +1,1 @@
+"""The paper's system: event graph, two-relation network, proxy risk."""

@@ -1,0 +1,168 @@
+"""Bagged gradient-boosted trees: one model per fold of patients, stopped early on the fold it never saw.
+
+The same out-of-fold predictions that stop the training serve blending and risk as honest errors. A table is cut
+into bins once, for all folds and all labels learnt from it; beyond `most_visits` every member learns from a sample
+of its own, so that together they still see the whole table.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+from numpy.typing import NDArray
+
+from safeimpute.neighbours.pairs import thread_count
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
+
+Table = NDArray[np.float32] | FloatArray
+SMALL_TABLE = 10_000  # rows
+BINNING = {"feature_pre_filter": False, "verbose": -1}  # bins must serve leaves of every size
+BLOCK_ROWS = 131_072  # predicted at once where features are made on the way
+
+
+@dataclass(frozen=True)
+class TreeSettings:
+    """How the trees grow; small leaves' worth of regularisation, since most cohorts are small."""
+
+    objective: str = "regression"
+    metric: str = "l1"
+    learning_rate: float = 0.05
+    leaves: int = 15
+    smallest_leaf: int = 20
+    feature_share: float = 0.5
+    row_share: float = 0.8
+    rounds: int = 2000
+    patience: int = 50
+    most_visits: int = 200_000  # one member learns from
+    most_stopping: int = 50_000  # looked at to decide when to stop
+    options: dict[str, Any] = field(default_factory=dict)  # of the objective
+
+
+@dataclass(frozen=True)
+class BaggedTrees:
+    """The trees of every fold; predictions are averaged."""
+
+    members: tuple[lgb.Booster, ...]
+
+    def predict(self, matrix: Table) -> FloatArray:
+        total = np.zeros(len(matrix))
+        for member in self.members:
+            total += predict_trees(member, matrix)
+        return total / len(self.members)
+
+    def texts(self) -> list[str]:
+        return [member.model_to_string() for member in self.members]
+
+    @classmethod
+    def from_texts(cls, texts: list[str]) -> "BaggedTrees":
+        return cls(tuple(lgb.Booster(model_str=text) for text in texts))
+
+
+@dataclass(frozen=True)
+class BinnedRows:
+    """Some rows of a table, cut into bins: one byte a value, ready for any label and any fold."""
+
+    rows: IntArray
+    data: lgb.Dataset
+
+    def part(self, places: IntArray, label: FloatArray) -> lgb.Dataset:
+        """Some of the rows, by their place among them, with their labels."""
+        return self.data.subset(places.tolist()).construct().set_label(label[places])
+
+
+def patient_folds(patient: IntArray, folds: int, rng: np.random.Generator) -> IntArray:
+    """A fold for every visit; a patient's visits share one, unless there are fewer patients than folds."""
+    patients = int(patient.max(initial=-1)) + 1
+    if patients < folds:
+        return rng.permutation(len(patient)) % folds
+    fold: IntArray = (rng.permutation(patients) % folds)[patient]
+    return fold
+
+
+def bin_rows(matrix: Table, rows: IntArray) -> BinnedRows:
+    """Cut the table's columns into bins at some rows, or at all of them in order."""
+    there = matrix if len(rows) == len(matrix) else matrix[rows]
+    options = {**BINNING, "num_threads": _threads(len(rows))}
+    data = lgb.Dataset(there, np.zeros(len(rows)), params=options)
+    return BinnedRows(rows, data.construct())
+
+
+def fit_bagged_trees(
+    binned: BinnedRows, matrix: Table, label: FloatArray, fold: IntArray, settings: TreeSettings, seed: int
+) -> tuple[BaggedTrees, FloatArray]:
+    """Trees on the binned rows of a table, and at those rows the prediction of the member that never saw the patient.
+
+    `label` and `fold` have one entry per row of the table.
+    """
+    members, out_of_fold = [], np.full(len(label), np.nan)
+    label_there, fold_there = label[binned.rows], fold[binned.rows]
+    for held_out in np.unique(fold_there):
+        stopping = fold_there == held_out
+        learn, stop = _sampled(~stopping, stopping, settings, seed + int(held_out))
+        train, valid = (binned.part(rows, label_there) for rows in (learn, stop))
+        member = _train(train, valid, len(learn), settings, seed + int(held_out))
+        out = binned.rows[stopping]
+        out_of_fold[out] = predict_trees(member, matrix[out])
+        members.append(member)
+    return BaggedTrees(tuple(members)), out_of_fold
+
+
+def train_trees(
+    matrix: Table,
+    label: FloatArray,
+    learning: BoolArray,
+    stopping: BoolArray,
+    settings: TreeSettings,
+    seed: int,
+) -> lgb.Booster:
+    """One member on the rows marked by `learning`, stopped by those marked by `stopping`."""
+    learn, stop = _sampled(learning, stopping, settings, seed)
+    train = lgb.Dataset(matrix[learn], label[learn], params=BINNING)
+    valid = lgb.Dataset(matrix[stop], label[stop], reference=train, params=BINNING)
+    return _train(train, valid, len(learn), settings, seed)
+
+
+def _train(
+    train: lgb.Dataset, valid: lgb.Dataset, rows: int, settings: TreeSettings, seed: int
+) -> lgb.Booster:
+    parameters = {
+        **BINNING,
+        "objective": settings.objective,
+        "metric": settings.metric,
+        "learning_rate": settings.learning_rate,
+        "num_leaves": settings.leaves,
+        "min_data_in_leaf": settings.smallest_leaf,
+        "feature_fraction": settings.feature_share,
+        "bagging_fraction": settings.row_share,
+        "bagging_freq": 1,
+        "seed": seed,
+        "deterministic": True,
+        "force_row_wise": True,
+        "num_threads": _threads(rows),
+        **settings.options,
+    }
+    stop = lgb.early_stopping(settings.patience, verbose=False)
+    return lgb.train(parameters, train, settings.rounds, valid_sets=[valid], callbacks=[stop])
+
+
+def _sampled(
+    learning: BoolArray, stopping: BoolArray, settings: TreeSettings, seed: int
+) -> tuple[IntArray, IntArray]:
+    """Rows to learn from and rows to stop by, no more of either than the settings allow."""
+    rng = np.random.default_rng(seed)
+    learn, stop = np.flatnonzero(learning), np.flatnonzero(stopping)
+    return _at_most(learn, settings.most_visits, rng), _at_most(stop, settings.most_stopping, rng)
+
+
+def predict_trees(member: lgb.Booster, matrix: Table) -> FloatArray:
+    return np.asarray(member.predict(matrix, num_threads=_threads(len(matrix))), dtype=np.float64)
+
+
+def _at_most(rows: IntArray, most: int, rng: np.random.Generator) -> IntArray:
+    return rows if len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
+
+
+def _threads(rows: int) -> int:
+    """On small tables threads wait for each other longer than they work."""
+    return 1 if rows < SMALL_TABLE else thread_count()

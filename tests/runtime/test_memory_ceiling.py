@@ -1,0 +1,125 @@
+"""`--memory` is a ceiling: planned for, kept by a real process, refused where it cannot be."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from safeimpute.errors import OptionError
+from safeimpute.records.arrays import VisitArrays
+from safeimpute.records.simulate import simulate
+from safeimpute.runtime.memory import BLOCKS, GIB, PORTIONS, VARIABLE, Size, scored_at_once, within_ceiling
+from safeimpute.splits.roles import Task, hide, split_visits
+from safeimpute.systems.best.blend import BlendSettings
+from safeimpute.systems.best.evidence import EvidenceSettings
+
+SMALL = Size(visits=1_000, learnable=500, labs=2, attributes=2, own=12, analogues=16)
+MILLION = Size(visits=1_000_000, learnable=550_000, labs=10, attributes=2, own=12, analogues=16)
+
+
+@pytest.fixture
+def task(cohort_arrays: VisitArrays) -> Task:
+    return hide(cohort_arrays, split_visits(~np.isnan(cohort_arrays.target_values), np.random.default_rng(0)))
+
+
+def test_without_a_ceiling_nothing_changes(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    settings = BlendSettings()
+    assert within_ceiling(settings, task, by_patient=False) is settings
+
+
+def test_a_tighter_ceiling_means_smaller_blocks_then_a_refusal(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, refusal = [], ""
+    for gib in np.arange(20.0, 0.0, -0.01):
+        monkeypatch.setenv(VARIABLE, f"{gib:g}")
+        try:
+            chosen.append(within_ceiling(BlendSettings(), task, by_patient=False).block_visits)
+        except OptionError as error:
+            refusal = str(error)
+            break
+    assert f"cannot be kept: {len(task.visits):,} visits with 2 other labs" in refusal
+    assert chosen[0] == BLOCKS[0]
+    assert chosen[-1] == BLOCKS[-1]
+    assert chosen == sorted(chosen, reverse=True)
+
+
+def test_what_is_asked_for_in_a_refusal_is_enough(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "0.1")
+    with pytest.raises(OptionError) as refusal:
+        within_ceiling(BlendSettings(), task, by_patient=True)
+    enough = str(refusal.value).partition("Give --memory ")[2].split()[0]
+    monkeypatch.setenv(VARIABLE, enough)
+    within_ceiling(BlendSettings(), task, by_patient=True)
+
+
+def test_scoring_takes_smaller_portions_under_a_tighter_ceiling_then_refuses(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, refusal = [scored_at_once(task.visits, EvidenceSettings(), PORTIONS[0])], ""
+    for gib in np.arange(4.0, 0.0, -0.001):
+        monkeypatch.setenv(VARIABLE, f"{gib:g}")
+        try:
+            chosen.append(scored_at_once(task.visits, EvidenceSettings(), PORTIONS[0]))
+        except OptionError as error:
+            refusal = str(error)
+            break
+    assert f"scoring {len(task.visits):,} visits with 2 other labs need" in refusal
+    assert set(chosen) == set(PORTIONS)
+    assert chosen == sorted(chosen, reverse=True)
+
+
+def test_an_unreadable_ceiling_is_an_error(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "plenty")
+    with pytest.raises(OptionError, match="number of GiB"):
+        within_ceiling(BlendSettings(), task, by_patient=False)
+
+
+def test_a_million_visits_with_ten_labs_are_planned_below_six_gib() -> None:
+    assert MILLION.kept() + MILLION.working(BLOCKS[0]) < 6 * GIB
+    assert MILLION.kept() > 2 * GIB  # 108 columns in single precision are 0.4 alone
+    assert SMALL.kept() < 0.01 * MILLION.kept()
+
+
+def command(visits: Path, out: Path, memory: str) -> list[str]:
+    given = f"run {visits} --target hba1c --tolerance 0.8 --fdr 0.3 --quiet --threads 1 --memory {memory} --out {out}"
+    return [sys.executable, "-m", "safeimpute", *given.split()]
+
+
+@pytest.mark.skipif(not hasattr(os, "wait4"), reason="needs the peak memory of a child process")
+def test_a_real_run_keeps_the_ceiling(tmp_path: Path) -> None:
+    visits = tmp_path / "visits.parquet"
+    simulate("mimic4", np.random.default_rng(3), patients=500, labs=6).visits.write_parquet(visits)
+    refused = subprocess.run(
+        command(visits, tmp_path / "refused", "0.2"), capture_output=True, text=True, check=False
+    )
+    assert refused.returncode == 2
+    assert "--memory 0.2 GiB cannot be kept" in refused.stderr
+    assert not (tmp_path / "refused").exists()
+    least = float(refused.stderr.partition("Give --memory ")[2].split()[0])
+    peak = peak_bytes_of_run(visits, tmp_path / "kept", f"{least:g}")
+    assert peak <= least * GIB
+    assert peak > 0.4 * least * GIB  # a plan that asks for twice the need keeps nothing worth keeping
+
+
+def peak_bytes_of_run(visits: Path, out: Path, memory: str) -> int:
+    """Started by a small process in between: a child's peak counts from what its parent held."""
+    between = (
+        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=sys.stderr); "
+    )
+    between += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    told = [sys.executable, "-c", between, *command(visits, out, memory)]
+    done = subprocess.run(told, capture_output=True, text=True, check=True)
+    assert (out / "imputations.parquet").is_file()
+    return int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
+
+
+def test_the_paper_preset_plans_no_memory_and_says_so(tmp_path: Path) -> None:
+    told = [*command(tmp_path / "none.csv", tmp_path / "out", "4"), "--preset", "paper"]
+    done = subprocess.run(told, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "preset 'best' only" in done.stderr
