@@ -6,7 +6,7 @@ BASELINES := .venv-baselines
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-full lint types bench study results benchmark pictures baselines clean
+.PHONY: demo test test-full lint types types-all house bench study results benchmark pictures baselines clean
 
 demo: $(VENV)/.demo
 	$(BIN)/safeimpute demo
@@ -20,9 +20,18 @@ test-full: $(VENV)/.full $(BASELINES)/.done
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check src tests bench
 	$(BIN)/ruff check src tests bench
+	$(BIN)/lint-imports --no-cache
 
 types: $(VENV)/.test
 	$(BIN)/mypy
+
+types-all: $(VENV)/.test
+	$(BIN)/mypy src/safeimpute tests bench
+
+# Counts of the code's shape, the walk of one run, and the picture of the packages in docs/architecture.md.
+house: $(VENV)/.test
+	$(BIN)/python bench/house.py . --picture docs/images/packages.svg
+	$(BIN)/python bench/walk.py .
 
 bench: $(VENV)/.full
 	$(BIN)/python bench/value_edges.py
@@ -74,5 +83,5 @@ $(BASELINES)/.done: baselines-requirements.txt constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(BASELINES) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BASELINES) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -16,10 +16,25 @@ def test_the_public_names_are_frozen() -> None:
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
     code = "import safeimpute, sys; print(sorted({'torch','polars','lightgbm','pyspark'} & set(sys.modules)))"
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-        == "[]\n"
+    assert _output(code) == "[]\n"
+
+
+def test_an_imputer_is_made_without_the_learning_libraries() -> None:
+    code = (
+        "import safeimpute, sys; safeimpute.SafeImputer(target='hba1c', tolerance=0.5, fdr=0.1); "
+        "print(sorted({'torch','lightgbm','pyspark'} & set(sys.modules)))"
     )
+    assert _output(code) == "[]\n"
+
+
+def test_the_version_is_told() -> None:
+    command = [sys.executable, "-m", "safeimpute", "--version"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert told == f"safeimpute {safeimpute.__version__}\n"
+
+
+def _output(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
 def test_the_array_core_runs_without_any_dataframe_library() -> None:
@@ -27,7 +42,7 @@ def test_the_array_core_runs_without_any_dataframe_library() -> None:
 import sys, pkgutil, importlib
 for absent in ("polars", "pandas", "pyarrow", "pydantic", "typer"):
     sys.modules[absent] = None  # importing it raises ImportError
-for package in ("graph", "imputers", "risk", "selection"):
+for package in ("splits", "neighbours", "systems", "measuring", "selection"):
     root = importlib.import_module(f"safeimpute.{package}")
     for module in pkgutil.walk_packages(root.__path__, root.__name__ + "."):
         importlib.import_module(module.name)

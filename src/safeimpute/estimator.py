@@ -1,6 +1,7 @@
 """SafeImputer: visits in; for every missing target a value, a risk, and a decision that keeps its promise."""
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -8,165 +9,187 @@ import numpy as np
 import polars as pl
 
 from safeimpute.errors import GuaranteeRefused, NotFittedError, VisitsError
-from safeimpute.records.arrays import FloatArray, IntArray
 from safeimpute.records.checks import numbers
+from safeimpute.records.imputations import imputation_table
 from safeimpute.records.new_visits import reading_of
 from safeimpute.records.tables import like, to_polars
+from safeimpute.records.units import column_choice, plausible_range, require_plausible, target_unit
 from safeimpute.records.visits import Visits, prepare_visits
+from safeimpute.runtime.devices import resolve_device
 from safeimpute.runtime.progress import Progress, silent
-from safeimpute.scoring.folder import SavedModel, load_model, save_model
-from safeimpute.scoring.frozen import ScoringModel, freeze
-from safeimpute.scoring.scorer import Rule, Scorer
-from safeimpute.selection.intervals import conformal_radii
-from safeimpute.selection.pipeline import Scored, release, score_split, split_for
-from safeimpute.selection.release import Decision
-from safeimpute.settings import Config, make_config
-from safeimpute.splits.roles import Role, Roles
-from safeimpute.systems.presets import BestSettings, PaperSettings, VisitScores
+from safeimpute.scoring.folder import ModelParts, SavedModel, load_model, question_for, save_model
+from safeimpute.scoring.frozen import FrozenModel, freeze
+from safeimpute.scoring.scorer import Scorer
+from safeimpute.selection.calibrate import Calibrated, Range, fit_question
+from safeimpute.selection.claims import Promised, promise_in_words, without_promise
+from safeimpute.selection.cutoff import FEWEST_RISKY
+from safeimpute.selection.p_values import fewest_calibration
+from safeimpute.selection.release import Decision, Rule, too_few_patients
+from safeimpute.settings import Settings, make_settings, parameters_of
+from safeimpute.systems.protocol import Fitted
+
+AFTER_FIT = ("fdr", "promise", "confidence", "interval", "gammas", "unit")  # may still change before the first look
+PARAMETERS = {parameter.name: parameter for parameter in parameters_of(Settings)}
 
 
 class SafeImputer:
     """Impute a lab in irregular visits and release what can be promised.
 
-    Parameters mirror the command line's `run`. `tolerance` is the error that counts as unacceptable: a number in
-    the target's unit, a share of the true value (`"20%"`), or the larger of both (`"10% or 6"`). `fdr` is the
-    share of unacceptable errors tolerated among the released values.
+    Parameters are those of the command line's `run`, given by keyword; docs/options.md lists them with their ranges.
+    The three without a default:
+
+    Parameters
+    ----------
+    target : str
+        Lab to impute, a column of the visits table.
+    tolerance : float or str
+        The error that counts as unacceptable: a number in the target's unit, a share of the true value (`"20%"`), or
+        the larger of both (`"10% or 6"`).
+    fdr : float
+        Share of unacceptable errors tolerated among the released values.
+
+    Attributes
+    ----------
+    settings_ : Settings
+        What the fit was told, resolved.
+    visits_ : Visits
+        The fitted table, checked and in canonical order.
+    calibrated_ : Calibrated
+        Estimates, weights and scope of every visit.
+    decision_ : Decision
+        Of the last `impute`.
     """
 
-    config_: Config
+    settings_: Settings
     visits_: Visits
-    scored_: Scored
+    fitted_: Fitted  # until saved: a loaded imputer has none
+    calibrated_: Calibrated
     decision_: Decision
-    saved_: SavedModel  # of a loaded imputer, until it meets its table
+    saved_: SavedModel  # of a loaded imputer
     scorer_: Scorer  # once new visits were scored
-    levels_used_: tuple[float | str, float] | None
+    looked_: Rule | None
 
-    def __init__(
-        self,
-        *,
-        target: str,
-        tolerance: float | str,
-        fdr: float,
-        preset: str = "best",
-        claim: str = "unmeasured",
-        labs: tuple[str, ...] = (),
-        attributes: tuple[str, ...] = (),
-        exclude: tuple[str, ...] = (),
-        subject: str = "subject_id",
-        time: str = "time",
-        unit: str | None = None,
-        past_only: bool = False,
-        interval: float = 0.9,
-        gammas: tuple[float, ...] = (1.0, 1.25, 1.5, 2.0, 3.0),
-        random_state: int = 0,
-        device: str = "auto",
-        paper: PaperSettings | None = None,
-        best: BestSettings | None = None,
-    ) -> None:
-        self.target = target
-        self.tolerance = tolerance
-        self.fdr = fdr
-        self.preset = preset
-        self.claim = claim
-        self.labs = labs
-        self.attributes = attributes
-        self.exclude = exclude
-        self.subject = subject
-        self.time = time
-        self.unit = unit
-        self.past_only = past_only
-        self.interval = interval
-        self.gammas = gammas
-        self.random_state = random_state
-        self.device = device
-        self.paper = paper
-        self.best = best
+    def __init__(self, **parameters: Any) -> None:
+        bound = _SIGNATURE.bind(self, **parameters)
+        bound.apply_defaults()
+        for name in PARAMETERS:
+            setattr(self, name, bound.arguments[name])
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
         """The constructor's parameters, as scikit-learn asks."""
-        names = [name for name in inspect.signature(type(self).__init__).parameters if name != "self"]
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in PARAMETERS}
 
     def set_params(self, **params: Any) -> Self:
         """Change parameters; an unknown name is an error."""
-        known = self.get_params()
         for name, value in params.items():
-            if name not in known:
-                raise ValueError(f"{name!r} is no parameter of SafeImputer. Parameters: {', '.join(known)}.")
+            if name not in PARAMETERS:
+                raise ValueError(
+                    f"{name!r} is no parameter of SafeImputer. Parameters: {', '.join(PARAMETERS)}."
+                )
             setattr(self, name, value)
         return self
 
     def fit(self, visits: Any, y: None = None, *, progress: Progress = silent) -> Self:  # noqa: ARG002
-        """Learn to impute and to rank risk, and set calibration visits aside."""
-        config = self._config()
-        prepared = prepare_visits(visits, config.columns)
-        config.require_plausible(prepared.arrays.target_values)
-        split = split_for(config.promise, prepared.arrays, config.random_state)
-        scored = score_split(
-            prepared.arrays, split, config.promise, config.plan(), config.plausible_range, progress
+        """Learn to impute, to rank risk and who gets measured; what cannot succeed is refused before that.
+
+        Parameters
+        ----------
+        visits : table
+            One row per visit (pandas, polars or pyarrow).
+        y : None
+            Ignored; for scikit-learn's pipelines.
+        progress : callable
+            Told the stage in words and the share of it done.
+
+        Raises
+        ------
+        VisitsError
+            The table cannot be used, and why.
+        GuaranteeRefused
+            Nothing could be promised on it at this level.
+        """
+        settings = make_settings(**self.get_params())
+        prepared = prepare_visits(visits, column_choice(settings))
+        arrays = prepared.arrays
+        require_plausible(settings.target, target_unit(settings), arrays.target_values)
+        require_promisable(prepared, settings)
+        fitted, calibrated = fit_question(
+            arrays,
+            question_for(arrays, settings),
+            settings,
+            _plausible(settings),
+            resolve_device(settings.device),
+            progress,
         )
-        self.config_, self.visits_, self.scored_, self.levels_used_ = config, prepared, scored, None
-        for stale in ("saved_", "scorer_"):
+        self.settings_, self.visits_, self.looked_ = settings, prepared, None
+        self.fitted_, self.calibrated_ = fitted, calibrated
+        for stale in ("saved_", "scorer_", "decision_"):
             vars(self).pop(stale, None)
         return self
 
     def impute(self, visits: Any) -> Any:
-        """One row per visit whose target is missing: value, interval, risk, p-value, released or why not."""
-        config = self.current_config()
+        """One row per visit whose target is missing: value, interval, risk, cut-off, released or why not.
+
+        Parameters
+        ----------
+        visits : table
+            The table the imputer was fitted on; another one is refused (`score` takes new visits).
+        """
+        settings = self.current_settings()
         self._require_fitted_table(visits)
-        scored, truth = self.scored_, self.visits_.arrays.target_values
-        candidates = scored.candidates()
-        decision = release(scored, config.allowed_error, config.fdr, candidates, truth)
-        self.decision_ = decision
-        self.levels_used_ = (config.tolerance, config.fdr)  # a refusal above has used nothing
-        half_width = self._half_width(candidates, truth)
-        value = scored.scores.value[candidates]
-        table = pl.DataFrame(
-            {
-                "subject_id": self.visits_.subject[candidates],
-                "time": self.visits_.time[candidates],
-                "lab": pl.repeat(config.target, len(candidates), eager=True),
-                "unit": pl.repeat(config.unit_known, len(candidates), dtype=pl.String, eager=True),
-                "value": value,
-                "lower": value - half_width,
-                "upper": value + half_width,
-                "risk": scored.scores.risk_at(config.allowed_error)[candidates],
-                "p_value": pl.Series(decision.p_value).fill_nan(None),
-                "released": decision.released,
-                "reason": pl.Series(decision.reason, dtype=pl.String),
-            }
+        calibrated = self.calibrated_
+        self.decision_ = decision = calibrated.release(settings.allowed_error, rule_of(settings))
+        self.looked_ = rule_of(settings)
+        rows, estimates = calibrated.candidates, calibrated.estimates
+        table = imputation_table(
+            self.visits_.subject[rows],
+            self.visits_.time[rows],
+            settings.target,
+            target_unit(settings),
+            estimates.value[rows],
+            calibrated.half_widths(settings.interval),
+            estimates.risk[rows],
+            decision.cutoff,
+            decision.p_value,
+            decision.released,
+            decision.reason,
         )
         return like(table, visits)
 
     def transform(self, visits: Any) -> Any:
-        """The visits with released values filled in; `<target>_released` flags them."""
+        """The visits with released values filled in; `<target>_released` flags them.
+
+        Released values are no random sample of the missing ones: do not compute cohort statistics from them alone.
+        """
         table = to_polars(self.impute(to_polars(visits)))
         filled = np.full(len(self.visits_), np.nan)
-        released = self.scored_.candidates()[table["released"].to_numpy()]
-        filled[released] = self.scored_.scores.value[released]
+        released = self.calibrated_.candidates[table["released"].to_numpy()]
+        filled[released] = self.calibrated_.estimates.value[released]
         per_row = pl.Series(filled[self.visits_.row_visit]).fill_nan(None)
-        frame = to_polars(visits)
-        name = f"{self.target}_released"
+        frame, target = to_polars(visits), self.settings_.target
+        name = f"{target}_released"
         if name in frame.columns:
             raise VisitsError(
                 f"the table already has a column {name!r}, which transform would overwrite. Rename it."
             )
-        target = pl.Series(numbers(frame[self.target], "target")).fill_nan(None)
+        measured = pl.Series(numbers(frame[target], "target")).fill_nan(None)
         flag = per_row.is_not_null().alias(name)
-        return like(frame.with_columns(target.fill_null(per_row).alias(self.target), flag), visits)
+        return like(frame.with_columns(measured.fill_null(per_row).alias(target), flag), visits)
 
     def fit_transform(self, visits: Any, y: None = None) -> Any:  # noqa: ARG002
+        """Fit, then fill in what is released."""
         return self.fit(visits).transform(visits)
 
     def explain(self, visits: Any) -> Any:
         """The visits that carried each imputation: own ones with gaps, other patients' with distances, weights."""
-        self.current_config()
+        self.current_settings()
         self._require_fitted_table(visits)
-        if self.scored_.scores.support is None:
+        fitted = getattr(self, "fitted_", None)
+        support = None if fitted is None else fitted.explain(self.calibrated_.candidates)
+        if support is None:
             raise NotFittedError(
                 "only a freshly fitted preset 'best' can explain its imputations: call fit first."
             )
-        support = self.scored_.scores.support(self.scored_.candidates())
         table = pl.DataFrame(
             {
                 "subject_id": self.visits_.subject[support.visit],
@@ -181,114 +204,171 @@ class SafeImputer:
         )
         return like(table, visits)
 
-    def score(self, visits: Any, rule: Rule = "cutoff", without: tuple[str, ...] = ()) -> Any:
+    def score(self, visits: Any, without: tuple[str, ...] = ()) -> Any:
         """Impute and release visits that came in since, against this fit; one row per visit whose target is missing.
 
-        `rule` decides visit by visit at the stored cut-off (`cutoff`) or over the whole table at once (`bh`, at least
-        100 candidates). Labs or attributes the table lacks are named in `without`; nothing is promised then.
+        Parameters
+        ----------
+        visits : table
+            New visits, of patients known or new, with the columns of the fitted table.
+        without : tuple of str
+            Labs or attributes the table lacks; nothing is promised then.
         """
-        return self.scorer().score(visits, rule, without)
+        return self.scorer().score(visits, without)
 
     def scorer(self) -> Scorer:
-        """The fit as a scorer to keep; where it promises something, the levels are fixed from here on."""
-        config = self.current_config()
-        if hasattr(self, "scorer_") and self.scorer_.config == config:
+        """The fit as a scorer to keep; the levels are fixed from here on."""
+        settings = self.current_settings()
+        if hasattr(self, "scorer_") and self.scorer_.settings == settings:
             return self.scorer_
         if hasattr(self, "saved_"):
-            if config != self.saved_.config:
+            if settings != self.saved_.settings:
                 raise NotFittedError(
                     "a loaded model scores at the levels it was saved with: fit again for others."
                 )
-            self.scorer_ = Scorer(self.saved_.scoring(), self.saved_.reading, config)
-        else:
-            self.scorer_ = Scorer(self._freeze(config), reading_of(self.visits_, config.columns), config)
+            self.scorer_ = Scorer(self.saved_.frozen(), self.saved_.reading, settings)
+            return self.scorer_
+        frozen = self._freeze(settings)
+        if frozen is None:
+            raise GuaranteeRefused(
+                "the preset 'paper' cannot score new visits: its network knows only the visits of the graph it was "
+                "trained on. Fit the preset 'best'."
+            )
+        reading = reading_of(self.visits_, column_choice(settings))
+        self.scorer_ = Scorer(frozen, reading, settings)
         return self.scorer_
 
-    def _freeze(self, config: Config, doubt: str = "") -> ScoringModel:
-        levels = config.allowed_error, config.fdr, config.interval
-        truth = self.visits_.arrays.target_values
-        model = freeze(self.scored_, *levels, truth, config.plausible_range, doubt)
-        if model.calibration is not None:
-            self.levels_used_ = (config.tolerance, config.fdr)
-        return model
+    def promised(self) -> Promised:
+        """What the release promises, under which assumption, and what not; or why it promises nothing."""
+        settings = self.current_settings()
+        decision = getattr(self, "decision_", None)
+        if decision is not None and decision.refused:
+            return without_promise(decision.refused)
+        measuring = self.calibrated_.measuring
+        return promise_in_words(
+            settings.claim,
+            settings.promise,
+            settings.confidence,
+            settings.target,
+            settings.allowed_error.describe(target_unit(settings)),
+            settings.fdr,
+            () if measuring is None else measuring.names,
+        )
 
-    def save(self, folder: str | Path, *, chosen_after_looking: bool = False) -> None:
-        """Write the fitted model (safetensors, JSON, parquet) to a new folder.
+    def save(self, folder: str | Path, *, second_look: bool = False) -> None:
+        """Write the fitted model (safetensors, JSON) to a new folder.
 
-        A model whose level was chosen after looking at its calibration visits promises nothing to new ones.
+        Parameters
+        ----------
+        folder : path
+            Must not exist yet.
+        second_look : bool
+            The levels were chosen after an earlier look at the same visits: the model then promises nothing.
         """
-        config = self.current_config()
+        settings = self.current_settings()
         if hasattr(self, "saved_"):
             raise NotFittedError("this model was loaded from a folder: copy that folder, or fit again.")
-        doubt = "the level was chosen after looking at the calibration visits" if chosen_after_looking else ""
-        scoring = self._freeze(config, doubt) if config.preset == "best" else None
-        if scoring is not None:
-            self.scorer_ = Scorer(scoring, reading_of(self.visits_, config.columns), config)
-        looked = self.levels_used_ is not None
-        save_model(Path(folder), config, self.visits_, self.scored_, scoring, looked=looked)
+        frozen = self._freeze(settings)
+        if frozen is not None and second_look:
+            frozen = replace(frozen, no_promise="the levels were chosen after looking at the same visits")
+        parts = ModelParts(
+            settings=settings,
+            unit=target_unit(settings),
+            reading=reading_of(self.visits_, column_choice(settings)),
+            fingerprint=self.visits_.fingerprint,
+            patients=self.visits_.patients,
+            calibrated=self.calibrated_,
+            seconds=dict(self.fitted_.seconds),
+            network=self.fitted_.arrays(),
+            frozen=frozen,
+            looked=self.looked_ is not None,
+        )
+        save_model(Path(folder), parts)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """A fitted imputer from a saved folder; it imputes the table it was fitted on."""
+        """A fitted imputer from a saved folder; it imputes the table it was fitted on, and scores new visits."""
         saved = load_model(Path(folder))
-        imputer = cls(**saved.config.model_dump(exclude={"paper", "best"}))
-        imputer.set_params(paper=saved.config.paper, best=saved.config.best)
-        imputer.config_, imputer.saved_ = saved.config, saved
-        levels = (saved.config.tolerance, saved.config.fdr)
-        imputer.levels_used_ = levels if saved.looked else None
+        imputer = cls(**{name: getattr(saved.settings, name) for name in PARAMETERS})
+        imputer.settings_, imputer.saved_ = saved.settings, saved
+        imputer.looked_ = rule_of(saved.settings) if saved.looked else None
         return imputer
 
-    @property
-    def roles_(self) -> Roles:
-        """What each visit was used for."""
-        return self.scored_.split.roles
-
-    @property
-    def scores_(self) -> VisitScores:
-        """Value and risk of every visit."""
-        return self.scored_.scores
-
-    def _config(self) -> Config:
-        given = {name: value for name, value in self.get_params().items() if value is not None}
-        return make_config(**given)
-
-    def current_config(self) -> Config:
-        """The fitted configuration at today's levels, which may change only before the first look."""
-        self._require_fitted()
-        config = self._config()
-        if self.levels_used_ not in (None, (config.tolerance, config.fdr)):
-            raise GuaranteeRefused(
-                "tolerance or fdr was changed after impute had used the calibration visits: the promise would no "
-                "longer hold. Fit again with another random_state on visits not looked at, or keep the levels."
-            )
-        levels = {"tolerance", "fdr", "interval", "gammas", "unit"}
-        if config.model_copy(update={k: getattr(self.config_, k) for k in levels}) != self.config_:
-            raise NotFittedError("parameters were changed since fit: call fit again.")
-        return config
-
-    def _require_fitted(self) -> None:
-        if not hasattr(self, "config_"):
+    def current_settings(self) -> Settings:
+        """The fitted settings at today's levels, which may change only before the first look."""
+        if not hasattr(self, "settings_"):
             raise NotFittedError("this SafeImputer is not fitted yet: call fit(visits) first.")
+        settings = make_settings(**self.get_params())
+        if self.looked_ not in (None, rule_of(settings)):
+            raise GuaranteeRefused(
+                "fdr, promise or confidence was changed after impute had used the measured errors: the promise would "
+                "no longer hold. Keep them, or fit on visits not looked at."
+            )
+        if replace(settings, **{name: getattr(self.settings_, name) for name in AFTER_FIT}) != self.settings_:
+            raise NotFittedError("parameters were changed since fit: call fit again.")
+        return settings
+
+    def _freeze(self, settings: Settings) -> FrozenModel | None:
+        """What scores new visits; None for a preset that cannot."""
+        system = self.fitted_.frozen
+        if system is None:
+            return None
+        decision = self.calibrated_.release(settings.allowed_error, rule_of(settings))
+        self.looked_ = rule_of(settings)
+        return freeze(system, self.calibrated_, decision, settings, _plausible(settings))
 
     def _require_fitted_table(self, visits: Any) -> None:
-        """Calibration speaks for the fitted table only; a loaded model meets its table here again."""
-        given = prepare_visits(visits, self.config_.columns)
+        """The release speaks for the fitted table only; a loaded model meets its table here again."""
+        given = prepare_visits(visits, column_choice(self.settings_))
         fitted = self.visits_.fingerprint if hasattr(self, "visits_") else self.saved_.fingerprint
         if given.fingerprint != fitted:
             raise GuaranteeRefused(
                 "impute was given another table than the one it was fitted on; the promise covers only that one. "
-                "Fit on this table."
+                "Fit on this table, or score it as new visits."
             )
         self.visits_ = given
-        if not hasattr(self, "scored_"):
-            self.scored_ = self.saved_.scored(given.arrays)
+        if not hasattr(self, "calibrated_"):
+            self.calibrated_ = self.saved_.calibrated(given.arrays)
 
-    def _half_width(self, candidates: IntArray, truth: FloatArray) -> FloatArray:
-        """Half the width of each candidate's interval, from the calibration errors."""
-        scored = self.scored_
-        rows = scored.split.rows(Role.CALIBRATION)
-        error, spread = np.abs(scored.scores.value[rows] - truth[rows]), scored.scores.spread
-        radii = conformal_radii(
-            error, spread[rows], self.interval, scored.weight[rows], scored.weight[candidates]
+
+_SIGNATURE = inspect.Signature(
+    [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD), *PARAMETERS.values()]
+)
+vars(SafeImputer.__init__)["__signature__"] = _SIGNATURE
+
+
+def rule_of(settings: Settings) -> Rule:
+    """How a release is decided under these settings."""
+    return Rule(
+        settings.claim,
+        settings.fdr,
+        settings.promise,
+        settings.confidence,
+        published=settings.preset == "paper",
+    )
+
+
+def require_promisable(visits: Visits, settings: Settings) -> None:
+    """Refuse, before the fit, what cannot succeed: nothing to impute, or too few measured visits for the level."""
+    target = visits.arrays.target_values
+    measured = ~np.isnan(target)
+    if measured.all():
+        raise VisitsError(
+            f"target {settings.target!r} is measured at every visit: there is nothing to impute. To see how well "
+            "known values would be imputed, use evaluate."
         )
-        return radii * spread[candidates]
+    if settings.claim == "visits":
+        needed, there = fewest_calibration(settings.fdr), round(0.15 * int(measured.sum()))
+        if there < needed:
+            raise GuaranteeRefused(
+                f"an FDR level of {settings.fdr:g} needs at least {needed} calibration visits; 15 % of the measured "
+                f"ones are {there}. Give more measured visits or a higher level."
+            )
+        return
+    patients = len(np.unique(visits.arrays.patient[measured]))
+    if settings.fdr * patients < FEWEST_RISKY:
+        raise GuaranteeRefused(f"{too_few_patients(settings.fdr, patients)}.")
+
+
+def _plausible(settings: Settings) -> Range | None:
+    return plausible_range(settings.target, target_unit(settings))

@@ -1,129 +1,340 @@
-"""Everything a run can be told, checked once, frozen, and saved with its results."""
+"""Every option of a fit, declared once with its type, range, default and one sentence; all else derives from here.
 
-from dataclasses import replace
-from typing import Annotated, Any, Literal
+The command line's flags, the estimator's signature, the TOML file, `run.json` and docs/options.md are made from
+these classes. No numerical library is loaded, so `--help` answers at once and `--threads` is heard before they are.
+"""
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from safeimpute.errors import OptionError, VisitsError
-from safeimpute.records.arrays import FloatArray
-from safeimpute.records.catalogue import load_catalogue
-from safeimpute.records.visits import ColumnChoice
-from safeimpute.selection.claims import Claim, parse_claim
-from safeimpute.systems.presets import BestSettings, PaperSettings, Plan, PresetName
-from safeimpute.tolerance import Tolerance, parse_tolerance
+from safeimpute.errors import OptionError
+from safeimpute.runtime.options import CHECKED, Option, checked
+from safeimpute.runtime.options import parameters_of as parameters_of
 
-OpenUnit = Annotated[float, Field(gt=0, lt=1)]
+if TYPE_CHECKING:
+    from safeimpute.tolerance import Tolerance
+
+PresetName = Literal["best", "paper"]
+ClaimName = Literal["unmeasured", "patients", "later", "visits"]
+PromiseName = Literal["average", "confident"]
+DeviceName = Literal["auto", "cpu", "cuda"]
+LogLabs = Literal["auto"] | tuple[str, ...]
+DEFAULT_CLAIM: dict[str, ClaimName] = {"best": "unmeasured", "paper": "visits"}
+BY_PRESET: Any = None  # until `Settings` has looked at the preset
 
 
-class Config(BaseModel):
-    """The resolved configuration of one fit."""
+def _a_name(given: Any) -> Any:
+    if isinstance(given, str) and not given.strip():
+        raise ValueError("empty")
+    return given
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    target: str
-    tolerance: float | str
-    fdr: OpenUnit
-    preset: PresetName = "best"
-    claim: str = "unmeasured"
-    labs: tuple[str, ...] = ()
-    attributes: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    subject: str = "subject_id"
-    time: str = "time"
-    unit: str | None = None
-    past_only: bool = False
-    interval: OpenUnit = 0.9
-    gammas: tuple[Annotated[float, Field(ge=1)], ...] = (1.0, 1.25, 1.5, 2.0, 3.0)
-    random_state: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    paper: PaperSettings = Field(default_factory=PaperSettings)
-    best: BestSettings = Field(default_factory=BestSettings)
+def _names(given: Any) -> Any:
+    """Names in one text, comma separated, as a tuple."""
+    if isinstance(given, str):
+        return tuple(part.strip() for part in given.split(",") if part.strip())
+    return given
 
-    @field_validator("tolerance")
-    @classmethod
-    def _tolerance_is_readable(cls, given: float | str) -> float | str:
-        """A plain number stays one, however it was typed; the other forms are kept as given."""
-        tolerance = parse_tolerance(given)
-        return given if tolerance.share else tolerance.absolute
 
-    @field_validator("claim")
-    @classmethod
-    def _claim_is_known(cls, given: str) -> str:
-        return parse_claim(given).name
+def _auto_or_names(given: Any) -> Any:
+    return given if given == "auto" else _names(given)
 
-    @property
-    def allowed_error(self) -> Tolerance:
-        return parse_tolerance(self.tolerance)
 
-    @property
-    def promise(self) -> Claim:
-        return parse_claim(self.claim)
+def _or_none(given: Any) -> Any:
+    """A TOML file has no word for nothing: it says "none"."""
+    return None if given == "none" else given
 
-    @property
-    def unit_known(self) -> str | None:
-        """The target's unit: as given, else from the catalogue of labs."""
-        known = load_catalogue().labs.get(self.target)
-        return self.unit or (known.unit if known else None)
 
-    @property
-    def plausible_range(self) -> tuple[float, float] | None:
-        """What the target can be in a living patient, where the catalogue knows it in this unit."""
-        known = load_catalogue().labs.get(self.target)
-        if known is None or self.unit_known != known.unit:
-            return None
-        return known.reject.low, known.reject.high
+def _tolerance(given: Any) -> Any:
+    """A plain number stays one, however it was typed; the other forms are kept as given."""
+    from safeimpute.tolerance import parse_tolerance
 
-    def require_plausible(self, values: FloatArray) -> None:
-        """Refuse a target that is in another unit than the catalogue's, before any work."""
-        limits = self.plausible_range
-        measured = values[~np.isnan(values)]
-        if limits is None or not len(measured):
-            return
-        outside = int(np.sum((measured < limits[0]) | (measured > limits[1])))
-        if outside > len(measured) / 2:
-            raise VisitsError(
-                f"column {self.target!r} (target) lies outside {limits[0]:g} to {limits[1]:g} {self.unit_known} in "
-                f"{outside:,} of {len(measured):,} measured rows. If it is in another unit, name it: --unit, or unit= "
-                "in Python."
+    tolerance = parse_tolerance(given)
+    return given if tolerance.share else tolerance.absolute
+
+
+def _claim(given: Any) -> Any:
+    """`patients,unmeasured`, as the first models were told, is the claim `patients`."""
+    both = isinstance(given, str) and set(_names(given)) == {"patients", "unmeasured"}
+    return "patients" if both else given
+
+
+COLUMN = "the name of a column"
+COLUMNS = "names of columns, comma separated or as a list"
+LOG = Option(
+    "Labs whose logarithm is imputed; auto takes those that are positive and skewed.",
+    takes="auto, or names of labs",
+    reads=_auto_or_names,
+)
+
+
+@dataclass(frozen=True)
+class GraphSettings:
+    """How the paper's event graph joins visits."""
+
+    __pydantic_config__: ClassVar[Any] = CHECKED
+
+    max_gap_days: Annotated[
+        float | None,
+        Option(
+            "Longest gap between visits of one patient that are joined (Delta_t).",
+            above=0,
+            most=100_000,
+            default="95th percentile of the gaps",
+            reads=_or_none,
+        ),
+    ] = None
+    value_radius: Annotated[
+        float | None,
+        Option(
+            "Largest distance by values at which visits are joined (tau_v).",
+            above=0,
+            most=1_000_000,
+            default="by median_degree",
+            reads=_or_none,
+        ),
+    ] = None
+    trend_radius: Annotated[
+        float | None,
+        Option(
+            "Largest distance by trends at which visits are joined (tau_delta).",
+            above=0,
+            most=1_000_000,
+            default="by median_degree",
+            reads=_or_none,
+        ),
+    ] = None
+    median_degree: Annotated[
+        int, Option("Like visits that half of all visits shall be joined to.", least=1, most=1_000)
+    ] = 16
+    max_neighbors: Annotated[
+        int | None,
+        Option(
+            "Most like visits one visit is joined to; none leaves the paper's graph uncapped.",
+            least=1,
+            most=10_000,
+            reads=_or_none,
+        ),
+    ] = 32
+    fallback: Annotated[
+        bool, Option("Join a visit whose trend cannot be compared to its nearest by value.")
+    ] = True
+    use_temporal: Annotated[bool, Option("Join visits along time; off in the ablation.")] = True
+    use_value: Annotated[bool, Option("Join visits by likeness; off in the ablation.")] = True
+    log_labs: Annotated[LogLabs, LOG] = "auto"
+
+
+@dataclass(frozen=True)
+class GcnSettings:
+    """The paper's network and its training."""
+
+    __pydantic_config__: ClassVar[Any] = CHECKED
+
+    layers: Annotated[int, Option("Graph convolutions, one after the other.", least=1, most=8)] = 2
+    width: Annotated[int, Option("Units per layer.", least=1, most=1_024)] = 64
+    gate: Annotated[
+        bool, Option("Weigh the two relations per visit; without it they are averaged (ablation).")
+    ] = True
+    reconstruction_weight: Annotated[
+        float, Option("Weight of reconstructing other labs (lambda); 0 is the ablation.", least=0, most=100)
+    ] = 0.1
+    masked_labs: Annotated[
+        float, Option("Share of other labs hidden and reconstructed per epoch.", least=0, most=0.9)
+    ] = 0.15
+    hidden_targets: Annotated[
+        float, Option("Share of training targets hidden and predicted per epoch.", least=0.1, most=0.9)
+    ] = 0.5
+    huber: Annotated[
+        float, Option("Where the Huber loss turns linear (eta), in standard units.", least=0.001, most=1_000)
+    ] = 1.0
+    learning_rate: Annotated[float, Option("Step size of Adam.", least=1e-6, most=1)] = 1e-2
+    weight_decay: Annotated[float, Option("Weight decay of Adam.", least=0, most=1)] = 5e-4
+    epochs: Annotated[int, Option("Most passes over the training visits.", least=1, most=100_000)] = 500
+    check_every: Annotated[
+        int, Option("Epochs between looks at the validation error.", least=1, most=1_000)
+    ] = 5
+    patience: Annotated[
+        int, Option("Looks without improvement before training stops.", least=1, most=100_000)
+    ] = 40
+
+
+@dataclass(frozen=True)
+class PerturbationSettings:
+    """Keep probability of an edge with margin m: least + (most - least) * m ** sharpness."""
+
+    __pydantic_config__: ClassVar[Any] = CHECKED
+
+    passes: Annotated[
+        int, Option("Thinned graphs the instability is taken over (K).", least=2, most=1_000)
+    ] = 20
+    least: Annotated[float, Option("Keep probability of the weakest edge.", least=0, most=1)] = 0.5
+    most: Annotated[float, Option("Keep probability of the firmest edge.", least=0, most=1)] = 0.95
+    sharpness: Annotated[
+        float, Option("How fast the keep probability falls with the margin.", least=0.01, most=100)
+    ] = 1.0
+
+    def __post_init__(self) -> None:
+        if self.least > self.most:
+            raise OptionError(
+                f"paper.perturbation: least ({self.least:g}) is above most ({self.most:g}). The weakest edge is kept "
+                "at most as often as the firmest."
             )
 
-    def plan(self) -> Plan:
-        """What the array core needs to know."""
-        if self.past_only and self.preset == "paper":
+
+@dataclass(frozen=True)
+class PaperSettings:
+    """The paper's system; each switch of its ablations is an option."""
+
+    __pydantic_config__: ClassVar[Any] = CHECKED
+
+    graph: GraphSettings = field(default_factory=GraphSettings)
+    gcn: GcnSettings = field(default_factory=GcnSettings)
+    perturbation: PerturbationSettings = field(default_factory=PerturbationSettings)
+    beta: Annotated[
+        float, Option("Weight of scarce evidence in the proxy risk; 0 is the ablation.", least=0, most=1_000)
+    ] = 0.1
+
+
+@dataclass(frozen=True)
+class BestSettings:
+    """What the best system looks at, and in how many folds of patients it learns."""
+
+    __pydantic_config__: ClassVar[Any] = CHECKED
+
+    folds: Annotated[int, Option("Folds of patients; each is judged by the others.", least=3, most=10)] = 5
+    own_each_way: Annotated[
+        int, Option("Own measured visits looked at before a visit, and after it.", least=1, most=50)
+    ] = 6
+    analogues: Annotated[
+        int, Option("Visits of other patients most like a visit that are looked at.", least=1, most=64)
+    ] = 16
+    panel_visits: Annotated[
+        int, Option("Measured visits kept to find analogues among.", least=100, most=500_000)
+    ] = 50_000
+    log_labs: Annotated[LogLabs, LOG] = "auto"
+    block_visits: Annotated[
+        int,
+        Option("Visits read at once: bounds memory, changes no result.", least=1_024, most=1_048_576),
+    ] = 65_536
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything one fit was told, checked and resolved; `make_settings` makes it."""
+
+    __pydantic_config__: ClassVar[Any] = CHECKED
+
+    target: Annotated[str, Option("Lab to impute.", takes=COLUMN, reads=_a_name)]
+    tolerance: Annotated[
+        float | str,
+        Option(
+            "Error that counts as unacceptable.",
+            takes="a number in the target's unit (0.5), a share of the true value (20%), or the larger of both "
+            "(10% or 6)",
+            reads=_tolerance,
+        ),
+    ]
+    fdr: Annotated[
+        float, Option("Largest share of unacceptable errors among the released values.", above=0, below=1)
+    ]
+    preset: Annotated[PresetName, Option("Which system imputes.")] = "best"
+    claim: Annotated[
+        ClaimName,
+        Option(
+            "What the release is promised for: visits nobody measured (unmeasured), such visits of patients the fit "
+            "never met (patients) or of what comes in later (later), or visits like the measured ones (visits).",
+            default="unmeasured; visits with preset paper",
+            reads=_claim,
+        ),
+    ] = BY_PRESET
+    promise: Annotated[
+        PromiseName,
+        Option("Whether the level holds on average over repetitions, or for this release with confidence."),
+    ] = "average"
+    confidence: Annotated[
+        float, Option("Confidence of the promise confident, and of the bound reported.", above=0.5, below=1)
+    ] = 0.9
+    labs: Annotated[
+        tuple[str, ...],
+        Option("Columns that are labs.", takes=COLUMNS, default="told by the data", reads=_names),
+    ] = ()
+    attributes: Annotated[
+        tuple[str, ...],
+        Option("Columns that are attributes.", takes=COLUMNS, default="told by the data", reads=_names),
+    ] = ()
+    exclude: Annotated[
+        tuple[str, ...], Option("Columns to leave out.", takes=COLUMNS, default="no column", reads=_names)
+    ] = ()
+    subject: Annotated[str, Option("Column that says whose visit it is.", takes=COLUMN, reads=_a_name)] = (
+        "subject_id"
+    )
+    time: Annotated[str, Option("Column that says when the visit was.", takes=COLUMN, reads=_a_name)] = "time"
+    unit: Annotated[
+        str | None,
+        Option("Unit of the target.", takes="a text such as mg/dL", default="by the catalogue of labs"),
+    ] = None
+    past_only: Annotated[
+        bool,
+        Option(
+            "Impute each visit from what was known about the patient by its time: earlier visits, and only values "
+            "whose LAB__known, where the table has it, is not later. The claim later implies it."
+        ),
+    ] = False
+    interval: Annotated[float, Option("Coverage of the interval from lower to upper.", above=0, below=1)] = (
+        0.9
+    )
+    gammas: Annotated[
+        tuple[Annotated[float, Option("One factor.", least=1, most=1_000)], ...],
+        Option(
+            "Factors by which an unseen reason may change the odds of measuring, for the sensitivity table.",
+            flag="gamma",
+            takes="numbers from 1 to 1,000, comma separated or as a list",
+            reads=_names,
+        ),
+    ] = (1.0, 1.25, 1.5, 2.0, 3.0)
+    random_state: Annotated[
+        int,
+        Option(
+            "Seed of every random choice.",
+            least=0,
+            most=2**63 - 1,
+            takes="a whole number, 0 or more",
+            flag="seed",
+        ),
+    ] = 0
+    device: Annotated[DeviceName, Option("Where networks run; auto takes the GPU where there is one.")] = (
+        "auto"
+    )
+    best: BestSettings = field(default_factory=BestSettings)
+    paper: PaperSettings = field(default_factory=PaperSettings)
+
+    def __post_init__(self) -> None:
+        """Fill in what other options decide; refuse what a preset cannot do."""
+        if self.claim is BY_PRESET:
+            object.__setattr__(self, "claim", DEFAULT_CLAIM[self.preset])
+        if self.claim == "later":
+            object.__setattr__(self, "past_only", True)
+        if self.preset == "paper" and self.claim != "visits":
+            raise OptionError(
+                f"claim {self.claim!r} needs the preset 'best': the preset 'paper' makes the claim 'visits' only."
+            )
+        if self.preset == "paper" and self.past_only:
             raise OptionError(
                 "past_only needs the preset 'best': the paper's graph joins visits to later ones as well."
             )
-        evidence = replace(self.best.blend.evidence, past_only=self.past_only)
-        best = BestSettings(replace(self.best.blend, evidence=evidence))
-        device = resolve_device(self.device)
-        return Plan(self.preset, self.allowed_error, self.random_state, device, self.paper, best)
 
     @property
-    def columns(self) -> ColumnChoice:
-        return ColumnChoice(self.target, self.subject, self.time, self.labs, self.attributes, self.exclude)
+    def allowed_error(self) -> "Tolerance":
+        """The tolerance, read."""
+        from safeimpute.tolerance import parse_tolerance
+
+        return parse_tolerance(self.tolerance)
 
 
-def resolve_device(device: str) -> str:
-    """`auto` is the GPU where there is one."""
-    if device == "cpu":
-        return device
-    import torch
-
-    if torch.cuda.is_available():
-        return "cuda"
-    if device == "cuda":
-        raise OptionError("device 'cuda' was asked for, but no GPU was found. Use 'auto' or 'cpu'.")
-    return "cpu"
+def make_settings(**given: Any) -> Settings:
+    """Checked settings from options by name (None: not given), or an error that names the option and what it takes."""
+    return checked(Settings, {name: value for name, value in given.items() if value is not None})
 
 
-def make_config(**given: Any) -> Config:
-    """A checked configuration, or an error that names the option and what it takes."""
-    try:
-        return Config(**given)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        option = ".".join(str(part) for part in first["loc"]) or "option"
-        hint = f" (given: {first['input']!r})" if not isinstance(first["input"], dict) else ""
-        raise OptionError(f"{option}: {first['msg']}{hint}. See the documentation of this option.") from None
+Config = Settings  # until nothing imports the old names any more
+make_config = make_settings

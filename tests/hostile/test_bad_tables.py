@@ -5,11 +5,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from safeimpute.cli import app
 from safeimpute.errors import SafeImputeError, VisitsError
-from safeimpute.records.checks import days
+from safeimpute.records.checks import days, numbers
+from safeimpute.records.new_visits import read_new_visits, reading_of
 from safeimpute.records.visits import ColumnChoice, prepare_visits
 
 
@@ -69,6 +72,54 @@ def test_infinite_lab(tmp_path: Path) -> None:
     table = good_table().with_columns(glucose=pl.Series([np.inf, *[100.0] * 358, -np.inf]))
     assert "'glucose'" in (message := refused(tmp_path, table))
     assert "2 of 360 rows" in message
+
+
+@pytest.mark.parametrize("column", ["hba1c", "glucose", "age"])
+@pytest.mark.parametrize("absurd", [1e200, -1e13, np.inf, np.float64(np.finfo(np.float64).max)])
+def test_numbers_no_measurement_can_be(tmp_path: Path, column: str, absurd: float) -> None:
+    """One target of 1e200 once ended in hundreds of released values that were no numbers."""
+    table = good_table().with_columns(age=pl.Series(np.repeat(np.arange(60.0) + 20, 6)))
+    table[5, column] = absurd
+    message = refused(tmp_path, table)
+    assert f"'{column}'" in message
+    assert "1 of 360 rows" in message
+    assert "leave the cell empty" in message
+    assert ("--exclude" in message) == (column != "hba1c")
+    assert "200" not in message
+
+
+@given(st.floats(-1e12, 1e12))
+def test_every_smaller_number_is_read(value: float) -> None:
+    table = good_table()
+    table[5, "glucose"] = value
+    assert np.isin(value, prepare_visits(table, ColumnChoice("hba1c")).arrays.labs[:, 0])
+
+
+@given(st.floats(min_value=1e12, exclude_min=True), st.booleans())
+def test_every_larger_number_is_refused_by_name(value: float, negative: bool) -> None:
+    column = pl.Series("glucose", [100.0, None, -value if negative else value])
+    with pytest.raises(VisitsError, match=r"'glucose' \(lab\) is infinite or beyond 1e12 in 1 of 3 rows"):
+        numbers(column, "lab")
+
+
+def test_absurd_numbers_at_scoring_are_refused_too() -> None:
+    table = good_table()
+    reading = reading_of(prepare_visits(table, ColumnChoice("hba1c")), ColumnChoice("hba1c"))
+    table[5, "glucose"] = 1e200
+    with pytest.raises(VisitsError, match=r"'glucose'.*1 of 360 rows"):
+        read_new_visits(table, reading)
+
+
+def test_an_absurd_number_in_a_column_left_out_is_nobodys_business() -> None:
+    table = good_table().with_columns(key=pl.lit(1e18))
+    assert prepare_visits(table, ColumnChoice("hba1c", exclude=("key",))).patients == 60
+
+
+def test_infinite_times(tmp_path: Path) -> None:
+    table = good_table()
+    table[5, "time"] = np.inf
+    message = refused(tmp_path, table)
+    assert "'time' (time) is infinite in 1 of 360 rows" in message
 
 
 def test_text_in_a_lab_column(tmp_path: Path) -> None:

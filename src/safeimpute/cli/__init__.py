@@ -2,6 +2,7 @@
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
@@ -29,6 +30,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from safeimpute import __version__
+
+        typer.echo(f"safeimpute {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """What every command goes through."""
+
+
 for command in (
     run.demo,
     run.run,
@@ -46,7 +66,7 @@ for command in (
     info.methods,
     info.doctor,
 ):
-    app.command()(takes(EVERYWHERE)(command))
+    app.command()(takes(EVERYWHERE, last=True)(command))
 
 
 def main() -> None:

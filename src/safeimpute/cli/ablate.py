@@ -5,20 +5,17 @@ from typing import Any
 import typer
 
 from safeimpute.cli import options as opt
+from safeimpute.cli.fit_flags import COLUMNS, LEVELS, MACHINE, flags_of
 from safeimpute.cli.progress import shown_progress
 
 
-@opt.takes(opt.COLUMNS, opt.FITTING)
+@opt.takes(flags_of(*LEVELS, *COLUMNS, *MACHINE), opt.RENAME, opt.MEMORY)
 def ablate(
     context: typer.Context,
     visits: opt.Visits,
-    target: opt.Target,
-    tolerance: opt.ToleranceText,
-    fdr: opt.Fdr,
     splits: opt.Splits = 5,
     test_fraction: opt.TestFraction = 0.2,
     json_file: opt.JsonFile = None,
-    memory: opt.Memory = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -26,9 +23,7 @@ def ablate(
     from safeimpute.evaluation.ablate import ablate as run_ablations
     from safeimpute.report.run_folder import save_json
 
-    opt.refuse_unplanned_memory("paper", memory)
-    settings, table = opt.prepare(context, (fdr,), "visits")
-    settings = settings.model_copy(update={"preset": "paper"})
+    settings, table = opt.prepare(context, (context.params["fdr"],), preset="paper", claim="visits")
     with shown_progress(quiet) as progress:
         result = run_ablations(table, settings, splits, test_fraction, progress)
     if json_file is not None:

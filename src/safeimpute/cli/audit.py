@@ -6,20 +6,25 @@ from typing import Annotated, Any
 import typer
 
 from safeimpute.cli import options as opt
+from safeimpute.cli.fit_flags import COLUMNS, MACHINE, PROMISE, flags_of, levels_flag
 from safeimpute.cli.progress import shown_progress
 
+CHECKED = "0.05,0.1,0.15,0.2,0.25,0.3,0.35,0.4"  # levels
 
-@opt.takes(opt.COLUMNS, opt.FITTING)
+
+@opt.takes(
+    flags_of("target", "tolerance"),
+    levels_flag(CHECKED),
+    flags_of(*PROMISE, *COLUMNS, *MACHINE),
+    opt.RENAME,
+    opt.MEMORY,
+)
 def audit(
     context: typer.Context,
     visits: opt.Visits,
-    target: opt.Target,
-    tolerance: opt.ToleranceText,
-    fdr: Annotated[str, typer.Option(help="Levels to check.")] = "0.05,0.1,0.15,0.2,0.25,0.3,0.35,0.4",
     splits: opt.Splits = 5,
     test_fraction: opt.TestFraction = 0.2,
     split: opt.SplitBy = "visits",
-    preset: opt.Preset = "best",
     repartitions: Annotated[int, typer.Option(min=1, help="Calibration/test draws per fit.")] = 100,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for audit.json and figures.")
@@ -36,27 +41,21 @@ def audit(
     from safeimpute.report.run_folder import save_json, write_json
     from safeimpute.runtime.files import finished_folder
 
-    levels = opt.numbers(fdr, "--fdr")
-    settings, table = opt.prepare(context, levels, opt.split_name(split))
+    levels = opt.levels_of(context)
+    settings, table = opt.prepare(context, levels)
     with shown_progress(quiet) as progress:
-        results = score_splits(
-            table.arrays,
-            settings.plan(),
-            settings.promise,
-            splits,
-            test_fraction,
-            None,
-            settings.plausible_range,
-            progress,
-        )
+        by = opt.split_name(split)
+        results = score_splits(table, settings, splits, test_fraction, by=by, progress=progress)
         progress("redrawing calibration and test", 0.0)
         found = run_audit(results, settings.allowed_error, levels, group_masks(table), repartitions)
     report = {
-        "target": target,
+        "target": settings.target,
         "tolerance": settings.tolerance,
         "splits": splits,
         "split": split,
-        "preset": preset,
+        "preset": settings.preset,
+        "claim": settings.claim,
+        "promise": settings.promise,
         **found,
     }
     if json_file is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from safeimpute.cli import options as opt
+from safeimpute.cli.fit_flags import COLUMNS, MACHINE, TABLES, flags_of, levels_flag
 from safeimpute.cli.progress import shown_progress
 
 if TYPE_CHECKING:
@@ -15,13 +16,10 @@ if TYPE_CHECKING:
     from safeimpute.runtime.progress import Progress
 
 
-@opt.takes(opt.COLUMNS, opt.FITTING)
+@opt.takes(flags_of("target", "tolerance"), levels_flag(), flags_of(*COLUMNS, *MACHINE), opt.RENAME)
 def benchmark(
     context: typer.Context,
     visits: opt.Visits,
-    target: opt.Target,
-    tolerance: opt.ToleranceText,
-    fdr: Annotated[str, typer.Option(help="Level, or several: 0.1,0.2.")],
     methods: Annotated[str, typer.Option(help="all, or names such as mean,lightgbm,best.")] = "all",
     splits: opt.Splits = 5,
     test_fraction: opt.TestFraction = 0.2,
@@ -45,8 +43,6 @@ def benchmark(
         Path | None, typer.Option(help="Folder for finished cells, kept for a rerun (default: OUT/work).")
     ] = None,
     json_file: opt.JsonFile = None,
-    seed: opt.Seed = 0,
-    device: opt.Device = "auto",
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -57,16 +53,18 @@ def benchmark(
     from safeimpute.benchmark.cells import Study, open_study
     from safeimpute.benchmark.gather import Field, gather, methods_asked_for
     from safeimpute.benchmark.processes import Limits, run_cells
+    from safeimpute.records.units import plausible_range, target_unit
     from safeimpute.report.benchmark_folder import print_benchmark, write_benchmark
     from safeimpute.report.run_folder import save_json
-    from safeimpute.settings import resolve_device
+    from safeimpute.runtime.devices import resolve_device
 
-    device = resolve_device(device)
-    field = Field(methods_asked_for(methods), tuple(range(seed, seed + splits)))
     _check(context, folder, force=force)
-    levels = opt.numbers(fdr, "--fdr")
-    settings, table = opt.prepare(context, levels, "visits")
+    levels = opt.levels_of(context)
+    settings, table = opt.prepare(context, levels)
+    device, seed = resolve_device(settings.device), settings.random_state
+    field = Field(methods_asked_for(methods), tuple(range(seed, seed + splits)))
     _refuse_too_few(table.arrays, seed, test_fraction, levels)
+    unit = target_unit(settings)
     study = Study(
         fingerprint=table.fingerprint,
         tolerance=settings.allowed_error,
@@ -74,7 +72,7 @@ def benchmark(
         test_fraction=test_fraction,
         effort=epochs_scale,
         repartitions=repartitions,
-        plausible=settings.plausible_range,
+        plausible=plausible_range(settings.target, unit),
     )
     cells = open_study(work or folder / "work", study, table.arrays)
     if not finished_only:
@@ -82,9 +80,9 @@ def benchmark(
             limits = Limits(time_limit, memory)
             run_cells(cells, field.cells(), limits, device, jobs, _shown(progress, field))
     result = {
-        "target": target,
-        "unit": settings.unit_known,
-        "tolerance": tolerance,
+        "target": settings.target,
+        "unit": unit,
+        "tolerance": settings.tolerance,
         "splits": splits,
         "split": "visits",
         "test_fraction": test_fraction,
@@ -104,9 +102,9 @@ def _check(context: typer.Context, folder: Path, *, force: bool) -> None:
     """Refuse what a benchmark cannot honour, before any work."""
     from safeimpute.errors import OptionError
 
-    if context.obj:
+    if tables := [name for name in TABLES if name in (context.obj or {})]:
         raise OptionError(
-            f"configuration file: [{next(iter(context.obj))}] changes a method's settings, but a benchmark runs all "
+            f"configuration file: [{tables[0]}] changes a method's settings, but a benchmark runs all "
             "methods with their published ones. Leave it out; --epochs-scale shortens the training of all."
         )
     if context.params["epochs_scale"] == 0:

@@ -6,21 +6,23 @@ from typing import Annotated
 import typer
 
 from safeimpute.cli import options as opt
+from safeimpute.cli.fit_flags import COLUMNS, MACHINE, PROMISE, flags_of, levels_flag
 from safeimpute.cli.progress import shown_progress
 
 
-@opt.takes(opt.COLUMNS, opt.FITTING)
+@opt.takes(
+    flags_of("target", "tolerance"),
+    levels_flag(),
+    flags_of(*PROMISE, *COLUMNS, *MACHINE),
+    opt.RENAME,
+    opt.MEMORY,
+)
 def evaluate(
     context: typer.Context,
     visits: opt.Visits,
-    target: opt.Target,
-    tolerance: opt.ToleranceText,
-    fdr: Annotated[str, typer.Option(help="Level, or several: 0.1,0.2,0.35.")],
     splits: opt.Splits = 5,
     test_fraction: opt.TestFraction = 0.2,
     split: opt.SplitBy = "visits",
-    preset: opt.Preset = "best",
-    past_only: opt.PastOnly = False,
     repartitions: Annotated[
         int, typer.Option(min=1, help="Re-partition calibration and test this often per fit.")
     ] = 1,
@@ -38,33 +40,27 @@ def evaluate(
     from safeimpute.evaluation.evaluate import score_splits, summarise
     from safeimpute.evaluation.truth import align_truth
     from safeimpute.records.tables import read_visits
+    from safeimpute.records.units import target_unit
     from safeimpute.report.evaluation_folder import print_evaluation, write_evaluation
     from safeimpute.report.run_folder import save_json
     from safeimpute.runtime.files import finished_folder
 
-    levels = opt.numbers(fdr, "--fdr")
-    where = ",unmeasured" if truth is not None else ""
-    settings, table = opt.prepare(context, levels, opt.split_name(split) + where)
+    levels = opt.levels_of(context)
+    settings, table = opt.prepare(context, levels)
+    by = opt.split_name(split)
     known = align_truth(table, read_visits(truth), settings) if truth else None
     with shown_progress(quiet) as progress:
-        results = score_splits(
-            table.arrays,
-            settings.plan(),
-            settings.promise,
-            splits,
-            test_fraction,
-            known,
-            settings.plausible_range,
-            progress,
-        )
+        results = score_splits(table, settings, splits, test_fraction, by=by, truth=known, progress=progress)
     summary = {
-        "preset": preset,
-        "target": target,
+        "preset": settings.preset,
+        "target": settings.target,
         "tolerance": settings.tolerance,
         "splits": splits,
         "split": split,
         "claim": settings.claim,
-        "past_only": past_only,
+        "promise": settings.promise,
+        "confidence": settings.confidence,
+        "past_only": settings.past_only,
         "n_visits": len(table),
         "n_patients": table.patients,
         **summarise(results, settings.allowed_error, levels, repartitions),
@@ -75,4 +71,4 @@ def evaluate(
         with finished_folder(out, force=force) as folder:
             write_evaluation(folder, summary, results, settings, table)
     if not quiet:
-        print_evaluation(summary, settings.unit_known)
+        print_evaluation(summary, target_unit(settings))

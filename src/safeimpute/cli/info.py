@@ -39,41 +39,44 @@ def doctor(
 
 def _model_in_words(manifest: dict[str, Any]) -> dict[str, str]:
     """What a verified model is, what it was fitted on and what it promises to new patients."""
-    config, fitted_on, scoring = manifest["config"], manifest["fitted_on"], manifest["scoring"]
+    settings, fitted_on = manifest["settings"], manifest["fitted_on"]
     versions = ", ".join(f"{name} {version}" for name, version in manifest["packages"].items())
     return {
-        "target": config["target"] + (f" ({manifest['unit']})" if manifest["unit"] else ""),
-        "claim": f"{config['claim']}, tolerance {config['tolerance']}, FDR {config['fdr']:g}",
-        "preset": config["preset"] + (", past only" if config["past_only"] else ""),
+        "target": settings["target"] + (f" ({manifest['unit']})" if manifest["unit"] else ""),
+        "claim": f"{settings['claim']}, tolerance {settings['tolerance']}, FDR {settings['fdr']:g}",
+        "promise": settings["promise"] + _confidence(settings),
+        "preset": settings["preset"] + (", past only" if settings["past_only"] else ""),
         "fitted": f"{manifest['written']} on {fitted_on['visits']:,} visits of {fitted_on['patients']:,} patients",
         "labs": ", ".join(manifest["reading"]["labs"]),
         "attributes": ", ".join([*manifest["reading"]["attributes"], *manifest["reading"]["categories"]])
         or "none",
-        **_scoring_in_words(scoring),
+        **_scoring_in_words(manifest["scoring"]),
         "written by": f"safeimpute {manifest['safeimpute']} (model format {manifest['format']}); {versions}",
         "checksums": f"ok ({len(manifest['files']) + 1} files)",
     }
 
 
+def _confidence(settings: dict[str, Any]) -> str:
+    return f", {100 * settings['confidence']:g} % confidence" if settings["promise"] == "confident" else ""
+
+
 def _scoring_in_words(scoring: dict[str, Any] | None) -> dict[str, str]:
     if scoring is None:
         return {"new visits": "cannot be scored: fit the preset 'best'"}
-    panel = f"{scoring['panel_visits']:,} training visits to find analogues among"
-    if scoring["calibration"] is None:
+    panel = (
+        f"{scoring['panel_visits']:,} measured visits to find analogues among, in {scoring['folds']} folds"
+    )
+    if scoring["no_promise"]:
         return {"panel": panel, "new visits": f"no guarantee: {scoring['no_promise']}"}
-    cutoff = scoring["cutoff"]
-    if cutoff is None:
-        words = f"none: {scoring['no_promise']}"
-    elif cutoff["risk"] is None:
-        words = "none could be shown to keep the level; --rule bh may still release"
-    else:
-        words = f"risk {cutoff['risk']:.4g}, {100 * cutoff['confidence']:g} % confidence"
-    patients, visits = scoring["calibration"]["n_patients"], scoring["calibration_visits"]
-    return {
-        "panel": panel,
-        "calibration": f"{visits:,} visits of {patients:,} patients",
-        "cut-off": words,
-    }
+    cutoffs = [_cutoff_in_words(each) for each in scoring["cutoffs"].values()]
+    return {"panel": panel, "cut-off": "; ".join(cutoffs) or "none"}
+
+
+def _cutoff_in_words(cutoff: dict[str, Any]) -> str:
+    ground = f"{cutoff['entries']:,} measured visits, worth {cutoff['patients']:,.0f} patients of equal size"
+    if cutoff["risk"] is None:
+        return f"none keeps the level ({ground})"
+    return f"risk {cutoff['risk']:.4g} ({ground})"
 
 
 def _describe_installation() -> list[str]:

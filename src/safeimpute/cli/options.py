@@ -4,13 +4,16 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from typer.models import ArgumentInfo
+
+from safeimpute.cli.fit_flags import SWITCHES, TABLES, Flags, given, parameter_of, settings_in
 
 if TYPE_CHECKING:
     from safeimpute.records.visits import Visits as VisitsTable
-    from safeimpute.settings import Config
+    from safeimpute.settings import Settings
 
 
 def _read_defaults(context: typer.Context, path: Path | None) -> Path | None:
@@ -18,15 +21,20 @@ def _read_defaults(context: typer.Context, path: Path | None) -> Path | None:
     if path is not None:
         from safeimpute.runtime.config_file import read_config_file
 
-        options = {name.replace("-", "_"): value for name, value in read_config_file(path).items()}
-        context.obj = {name: options.pop(name) for name in list(options) if isinstance(options[name], dict)}
+        found = {name.replace("-", "_"): each for name, each in read_config_file(path, TABLES).items()}
+        context.obj = settings_in(found)
+        options = {parameter_of(name): value for name, value in found.items() if name not in TABLES}
         _refuse_unknown(context, options)
         fields = {
             flag.lstrip("-").replace("-", "_"): each.name
             for each in context.command.params
             for flag in each.opts
         }
-        told = {fields.get(name) or name: _as_typed(value) for name, value in options.items()}
+        told = {
+            fields.get(name) or name: _as_typed(value)
+            for name, value in options.items()
+            if name not in SWITCHES
+        }
         context.default_map = {**(context.default_map or {}), **told}
     return path
 
@@ -70,31 +78,11 @@ def set_memory(gib: float | None) -> float | None:
 
 
 Visits = Annotated[Path, typer.Argument(help="Visits table: .csv, .csv.gz or .parquet.", show_default=False)]
-Target = Annotated[str, typer.Option(help="Lab to impute (a column of the table).")]
-ToleranceText = Annotated[
-    str, typer.Option("--tolerance", help="Unacceptable error: 0.5, '20%' or '10% or 6' (the larger).")
-]
-Fdr = Annotated[float, typer.Option(help="Largest share of unacceptable errors among released values.")]
-Preset = Annotated[str, typer.Option(help="Which system: best (the default) or paper.")]
-Labs = Annotated[
-    str, typer.Option(help="Columns that are labs, comma separated (default: told by the data).")
-]
-Attributes = Annotated[str, typer.Option(help="Columns that are attributes, comma separated.")]
-Exclude = Annotated[str, typer.Option(help="Columns to leave out, comma separated.")]
 Rename = Annotated[str, typer.Option("--columns", help="Rename columns: 'patient=subject_id,day=time'.")]
-Unit = Annotated[str | None, typer.Option(help="Unit of the target, where the catalogue does not know it.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of every random choice.")]
 Threads = Annotated[
     int | None, typer.Option(min=1, callback=set_threads, is_eager=True, help="CPU threads (default: all).")
-]
-PastOnly = Annotated[
-    bool,
-    typer.Option(
-        "--past-only",
-        help="Impute each visit from what was known about the patient by its time: earlier visits, and only "
-        "values whose LAB__known, where the table has it, is not later.",
-    ),
 ]
 Memory = Annotated[
     float | None,
@@ -108,23 +96,14 @@ Splits = Annotated[int, typer.Option(min=1, help="How many random splits.")]
 SplitBy = Annotated[str, typer.Option("--split", help="Hold out visits, or whole patients.")]
 TestFraction = Annotated[float, typer.Option(help="Share of known values hidden as test.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the result to this file.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
 ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", callback=_read_defaults, is_eager=True, help="TOML file with options."),
 ]
 
-Flags = dict[str, tuple[Any, Any]]  # name of the parameter -> how it is typed, its default
-COLUMNS: Flags = {
-    "labs": (Labs, ""),
-    "attributes": (Attributes, ""),
-    "exclude": (Exclude, ""),
-    "columns": (Rename, ""),
-    "unit": (Unit, None),
-}
-CEILING: Flags = {"memory": (Memory, None)}
-FITTING: Flags = {"seed": (Seed, 0), "device": (Device, "auto"), **CEILING}
+MEMORY: Flags = {"memory": (Memory, None)}
+RENAME: Flags = {"columns": (Rename, "")}
 NO_EFFECT = "Taken by every command; without effect here."
 EVERYWHERE: Flags = {
     "seed": (Annotated[int, typer.Option(min=0, help=NO_EFFECT, show_default=False)], 0),
@@ -137,8 +116,11 @@ EVERYWHERE: Flags = {
 Command = Callable[..., None]
 
 
-def takes(*groups: Flags) -> Callable[[Command], Command]:
-    """Let a command take these flags too; their values are in its context, what it names itself stays its own."""
+def takes(*groups: Flags, last: bool = False) -> Callable[[Command], Command]:
+    """Let a command take these flags too, after its arguments or last of all; their values are in its context.
+
+    What the command names itself stays its own.
+    """
     flags = {name: flag for group in groups for name, flag in group.items()}
 
     def extended(command: Command) -> Command:
@@ -148,15 +130,25 @@ def takes(*groups: Flags) -> Callable[[Command], Command]:
             for name, (kind, default) in flags.items()
             if name not in own.parameters
         ]
+        named = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own.parameters.values()]
+        place = len(named) if last else sum(map(_comes_first, named))
+        together = [*named[:place], *added, *named[place:]]
 
         @functools.wraps(command)
         def carried_out(**told: Any) -> None:
             command(**{name: told[name] for name in own.parameters})
 
-        vars(carried_out)["__signature__"] = own.replace(parameters=[*own.parameters.values(), *added])
+        vars(carried_out)["__signature__"] = own.replace(parameters=together)
         return carried_out
 
     return extended
+
+
+def _comes_first(parameter: inspect.Parameter) -> bool:
+    """The context and what is typed without a flag."""
+    return parameter.annotation is typer.Context or any(
+        isinstance(part, ArgumentInfo) for part in get_args(parameter.annotation)
+    )
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -184,47 +176,35 @@ def numbers(text: str, flag: str) -> tuple[float, ...]:
         raise OptionError(f"{flag} {text!r} is not a list of numbers such as 0.1,0.2.") from None
 
 
-def given(context: typer.Context, **changes: Any) -> dict[str, Any]:
-    """What a command was told about a fit, as a configuration takes it; the file's tables are presets' settings."""
-    told = context.params
-    refuse_unplanned_memory(told.get("preset", ""), told.get("memory"))
-    fields = ("target", "tolerance", "preset", "unit", "device", "past_only")
-    plain = {name: told[name] for name in fields if name in told}
-    lists = {name: names(told[name]) for name in ("labs", "attributes", "exclude")}
-    return {**plain, **lists, "random_state": told["seed"], **(context.obj or {}), **changes}
-
-
-def refuse_unplanned_memory(preset: str, memory: float | None) -> None:
-    if memory is not None and preset == "paper":
-        from safeimpute.errors import OptionError
-
-        raise OptionError(
-            "--memory is planned for the preset 'best' only: leave it out where 'paper' runs, whose graph grows with "
-            "the visits and cannot be read in blocks."
-        )
-
-
-def prepare(context: typer.Context, levels: Sequence[float], claim: str) -> "tuple[Config, VisitsTable]":
-    """Check every level and every place to write to, then read and check the table."""
+def levels_of(context: typer.Context) -> tuple[float, ...]:
+    """The levels a command was given, where it takes several."""
     from safeimpute.errors import OptionError
-    from safeimpute.records.tables import read_visits
-    from safeimpute.records.visits import prepare_visits
-    from safeimpute.runtime.files import require_new, require_new_folder
-    from safeimpute.settings import make_config
 
+    levels = numbers(context.params["fdr"] or "", "--fdr")
     if not levels:
         raise OptionError("--fdr needs at least one level such as 0.1.")
-    if not 0 < context.params["test_fraction"] < 1:
+    return levels
+
+
+def prepare(context: typer.Context, levels: Sequence[Any], **changes: Any) -> "tuple[Settings, VisitsTable]":
+    """Check every option, level and place to write to, then read and check the table; settings of the first level."""
+    from safeimpute.errors import OptionError
+    from safeimpute.records.tables import read_visits
+    from safeimpute.records.units import column_choice, require_plausible, target_unit
+    from safeimpute.records.visits import prepare_visits
+    from safeimpute.runtime.files import require_new, require_new_folder
+    from safeimpute.settings import make_settings
+
+    told = context.params
+    settings, *_ = [make_settings(**given(context, fdr=level, **changes)) for level in levels]
+    if not 0 < told["test_fraction"] < 1:
         raise OptionError("--test-fraction must lie between 0 and 1.")
     for name, require in (("out", require_new_folder), ("json_file", require_new)):
-        if context.params.get(name) is not None:
-            require(context.params[name], force=context.params["force"])
-    config, *_ = [make_config(**given(context, fdr=level, claim=claim)) for level in levels]
-    table = prepare_visits(
-        read_visits(context.params["visits"], renames(context.params["columns"])), config.columns
-    )
-    config.require_plausible(table.arrays.target_values)
-    return config, table
+        if told.get(name) is not None:
+            require(told[name], force=told["force"])
+    table = prepare_visits(read_visits(told["visits"], renames(told["columns"])), column_choice(settings))
+    require_plausible(settings.target, target_unit(settings), table.arrays.target_values)
+    return settings, table
 
 
 def split_name(text: str) -> str:

@@ -2,102 +2,84 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from safeimpute.cli import options as opt
+from safeimpute.cli.fit_flags import MACHINE, flag_with, flags_of, given, refuse_unplanned_memory, told
 from safeimpute.cli.progress import shown_progress
+
+if TYPE_CHECKING:
+    from safeimpute.settings import Settings
 
 DEMO_OUT = Path("out/demo")  # the demo's own place, which it writes anew each time
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")]
-ClaimName = Annotated[
-    str,
-    typer.Option(
-        help="What is promised: visits, patients, unmeasured, or patients,unmeasured (as measured as the "
-        "calibration visits, or for visits where nobody measured)."
-    ),
-]
 
 
-@opt.takes(opt.COLUMNS, opt.FITTING)
+@opt.takes(flags_of(), opt.RENAME, opt.MEMORY)
 def run(
     context: typer.Context,
     visits: opt.Visits,
-    target: opt.Target,
-    tolerance: opt.ToleranceText,
-    fdr: opt.Fdr,
-    preset: opt.Preset = "best",
-    claim: ClaimName = "unmeasured",
     out: Out = Path("out/run"),
-    columns: opt.Rename = "",
-    past_only: opt.PastOnly = False,
     why: Annotated[
         bool, typer.Option("--why", help="Also write why.parquet: the visits that carried each imputation.")
     ] = False,
-    gamma: Annotated[
-        str,
-        typer.Option(help="Sensitivity: factors by which an unseen reason may change the odds of measuring."),
-    ] = "1,1.25,1.5,2,3",
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Impute a lab in your visits and release what can be promised."""
     from safeimpute.errors import OptionError
     from safeimpute.records.tables import read_visits
+    from safeimpute.settings import make_settings
 
-    if why and preset == "paper":
+    settings = make_settings(**given(context))
+    if why and settings.preset == "paper":
         raise OptionError("--why needs the preset 'best': 'paper' cannot say which visits carried a value.")
-    told = opt.given(context, fdr=fdr, claim=claim, gammas=opt.numbers(gamma, "--gamma"))
-    renamed = opt.renames(columns)
+    renamed = opt.renames(context.params["columns"])
     table = read_visits(visits, renamed)
-    carry_out(table, told, out, visits, renamed, force=force, quiet=quiet, why=why)
+    carry_out(table, settings, out, visits, renamed, force=force, quiet=quiet, why=why)
 
 
-@opt.takes(opt.FITTING)
+@opt.takes(flags_of(*MACHINE), opt.MEMORY)
 def demo(
     context: typer.Context,
     out: Out = DEMO_OUT,
-    seed: opt.Seed = 0,
-    device: opt.Device = "auto",
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Impute cholesterol in the bundled Mayo Clinic PBC visits at tolerance 20 % and FDR 20 %."""
     from safeimpute.records.bundled import load_pbc
+    from safeimpute.settings import make_settings
 
+    settings = make_settings(**given(context, target="cholesterol", tolerance="20%", fdr=0.2, unit="mg/dL"))
     if not quiet:
         typer.echo(
             "Mayo Clinic trial in primary biliary cirrhosis: which missing cholesterol values can be trusted?"
         )
-    given = {"target": "cholesterol", "tolerance": "20%", "fdr": 0.2, "unit": "mg/dL"}
-    given |= {"random_state": seed, "device": device, **(context.obj or {})}
-    carry_out(load_pbc(), given, out, None, {}, force=force or out == DEMO_OUT, quiet=quiet, why=True)
+    carry_out(load_pbc(), settings, out, None, {}, force=force or out == DEMO_OUT, quiet=quiet, why=True)
 
 
+@opt.takes(flags_of("tolerance", "fdr"), flag_with("device", "as the run was told"), opt.MEMORY)
 def rerun(
+    context: typer.Context,
     run_dir: Annotated[Path, typer.Argument(help="Folder of a finished run or demo.", show_default=False)],
-    tolerance: opt.ToleranceText,
-    fdr: opt.Fdr,
     out: Out,
-    device: Annotated[
-        str | None, typer.Option(help="auto, cpu or cuda (default: as the run was told).")
-    ] = None,
-    memory: opt.Memory = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Repeat a finished run at other levels; the result is labelled as chosen after looking."""
     from safeimpute.report.earlier_run import read_earlier_run
+    from safeimpute.settings import make_settings
 
     earlier = read_earlier_run(run_dir)
-    opt.refuse_unplanned_memory(earlier.config["preset"], memory)
-    given = earlier.config | {"tolerance": tolerance, "fdr": fdr}
-    given |= {"device": device} if device else {}
+    levels: dict[str, Any] = {"tolerance": None, "fdr": None}  # must be given anew
+    settings = make_settings(**earlier.config | levels | told(context))
+    refuse_unplanned_memory(settings.preset, context.params["memory"])
     why = (run_dir / "why.parquet").is_file()
     carry_out(
         earlier.visits(),
-        given,
+        settings,
         out,
         earlier.path,
         earlier.columns,
@@ -110,7 +92,7 @@ def rerun(
 
 def carry_out(
     table: Any,
-    given: dict[str, Any],
+    settings: "Settings",
     out: Path,
     source: Path | None,
     columns: Mapping[str, str],
@@ -130,7 +112,7 @@ def carry_out(
     from safeimpute.runtime.files import finished_folder, require_new_folder
 
     require_new_folder(out, force=force)
-    imputer = SafeImputer(**given)
+    imputer = SafeImputer(**vars(settings))
     with shown_progress(quiet) as progress:
         imputer.fit(table, progress=progress)
     if not quiet:

@@ -8,7 +8,7 @@ import typer
 from safeimpute.cli import options as opt
 
 if TYPE_CHECKING:
-    from safeimpute.scoring.scorer import Account
+    from safeimpute.scoring.frozen import Account
 
 Model = Annotated[
     Path, typer.Argument(help="Model folder (RUN_DIR/model, or what save wrote).", show_default=False)
@@ -25,15 +25,11 @@ Out = Annotated[
 ]
 
 
-@opt.takes(opt.CEILING)
+@opt.takes(opt.MEMORY)
 def score(
     model: Model,
     new_visits: NewVisits,
     out: Out,
-    rule: Annotated[
-        str,
-        typer.Option(help="cutoff decides visit by visit; bh over the whole table (100 candidates or more)."),
-    ] = "cutoff",
     engine: Annotated[
         str, typer.Option(help="local, or spark (a table larger than this machine).")
     ] = "local",
@@ -47,7 +43,7 @@ def score(
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Impute and release new visits against a fitted model, without refitting."""
+    """Impute and release new visits against a fitted model, without refitting; each is decided by itself."""
     from safeimpute.errors import OptionError
     from safeimpute.runtime.files import require_new
 
@@ -58,32 +54,26 @@ def score(
         from safeimpute.scoring.spark import score_files
 
         account = score_files(
-            model,
-            new_visits,
-            out,
-            rule,
-            columns=opt.renames(columns),
-            without=opt.names(without),
-            force=force,
+            model, new_visits, out, columns=opt.renames(columns), without=opt.names(without), force=force
         )
     else:
-        account = _score_here(model, new_visits, out, rule, columns, without)
+        account = _score_here(model, new_visits, out, columns, without)
     if not quiet:
         _say(account, out)
 
 
-def _score_here(model: Path, new_visits: Path, out: Path, rule: str, columns: str, without: str) -> "Account":
+def _score_here(model: Path, new_visits: Path, out: Path, columns: str, without: str) -> "Account":
     from safeimpute.errors import OptionError
     from safeimpute.records.tables import read_visits
     from safeimpute.records.writers.guarded_csv import write_csv
     from safeimpute.runtime.files import finished_file
-    from safeimpute.scoring.scorer import Scorer, check_rule
+    from safeimpute.scoring.scorer import Scorer
 
     if out.suffix not in (".parquet", ".csv"):
         raise OptionError(f"{out.name!r} has no suffix to write by: .parquet or .csv.")
     scorer = Scorer.load(model)
     table = read_visits(new_visits, opt.renames(columns))
-    result = scorer.score_whole(table, check_rule(rule), opt.names(without))
+    result = scorer.score_whole(table, opt.names(without))
     with finished_file(out) as partial:
         if out.suffix == ".csv":
             write_csv(result.table, partial)
@@ -95,8 +85,6 @@ def _score_here(model: Path, new_visits: Path, out: Path, rule: str, columns: st
 def _say(account: "Account", out: Path) -> None:
     """What came out and what it promises, in plain words."""
     typer.echo(f"{account.visits:,} visits of {account.patients:,} patients")
-    if account.known_patients:
-        typer.echo(f"  {account.known_patients:,} patients are known to the model: outside its promise")
     if account.ignored:
         typer.echo(f"Not used: {', '.join(account.ignored)} (unknown to the model)")
     for name, rows in account.unknown_levels.items():
@@ -112,4 +100,6 @@ def _say(account: "Account", out: Path) -> None:
     else:
         typer.echo(f"Promise: {account.promise}")
         typer.echo(f"Assumption: {account.assumption}")
+    if account.advice:
+        typer.echo(f"Advice: {account.advice}")
     typer.echo(f"Table: {out}")

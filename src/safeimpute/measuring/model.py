@@ -1,22 +1,21 @@
 """Who gets measured: the odds that a visit is one of those nobody measured, from what the table shows.
 
-Weights w(x) = P(unmeasured | x) / P(measured | x) let measured calibration visits speak for unmeasured ones. They
-are learnt from training, validation and unmeasured visits, never from calibration visits and never from a target
-of the visit itself. Every visit, calibration or candidate, is weighed by models that saw none of its patient: one of
-the folds where the patient taught the others, all of them where it taught none.
+Odds w(x) = P(unmeasured | x) / P(measured | x) let measured visits speak for unmeasured ones. Every visit is weighed
+by the model of its own fold, learnt from the measured and unmeasured visits of other folds' patients.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from safeimpute.measuring.features import MeasuringTable
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
-from safeimpute.systems.best.evidence import EvidenceTable
+from safeimpute.splits.streams import Stream, generator
 from safeimpute.systems.state import Arrays, Plain, State
-from safeimpute.systems.trees import BaggedTrees, TreeSettings, patient_folds, predict_trees, train_trees
+from safeimpute.systems.trees import BaggedTrees, TreeSettings, train_trees
 
-FOLDS = 5
 LARGEST_ODDS = 10.0  # times the overall odds; visits beyond it are outside the promise
+SMALL_TABLE = 20_000  # visits; up to it every fold's model is a bag with one member per other fold
 MEASURING = TreeSettings(
     objective="binary",
     metric="binary_logloss",
@@ -28,53 +27,118 @@ MEASURING = TreeSettings(
 
 
 @dataclass(frozen=True)
-class MeasuringOdds:
-    """Odds of being unmeasured at every visit, and which are too large to calibrate against."""
+class Weights:
+    """Odds of being unmeasured at every visit, and which visits no promise can cover."""
 
     odds: FloatArray
-    too_large: BoolArray
+    outside: BoolArray  # odds too large, or outside the range of time or of visits per patient learnt from
+
+
+@dataclass(frozen=True)
+class FoldMeasuring:
+    """Who gets measured among patients of other folds, and how far their records reach."""
+
+    trees: BaggedTrees
+    overall: float  # odds of all visits learnt from
+    first_time: float
+    last_time: float
+    most_visits: int  # of one patient
+
+    def weigh(self, table: MeasuringTable, time: FloatArray, visits_of_patient: IntArray) -> Weights:
+        """Odds and scope of visits of patients this model never saw."""
+        probability = self.trees.predict(table.matrix)
+        odds = np.maximum(probability, 1e-9) / np.maximum(1.0 - probability, 1e-9)
+        outside = (odds > LARGEST_ODDS * self.overall) | (visits_of_patient > self.most_visits)
+        return Weights(odds, outside | (time < self.first_time) | (time > self.last_time))
 
 
 @dataclass(frozen=True)
 class MeasuringModel:
-    """Who gets measured, frozen: one member per fold of the patients it was learnt from."""
+    """One model per fold."""
 
-    trees: BaggedTrees
-    overall: float  # odds of all visits learnt from
+    folds: tuple[FoldMeasuring, ...]
+    names: tuple[str, ...]  # of the columns used
 
-    def odds(self, features: EvidenceTable) -> MeasuringOdds:
-        """Weigh visits of patients that no member saw."""
-        return _odds(self.trees.predict(features), self.overall)
+    def weigh(
+        self, table: MeasuringTable, time: FloatArray, patient: IntArray, fold: IntArray
+    ) -> Weights:
+        """Weigh every visit by the model of its patient's fold."""
+        odds, outside = np.empty(len(fold)), np.empty(len(fold), dtype=bool)
+        per_patient = np.bincount(patient)[patient] if len(patient) else patient
+        for number, model in enumerate(self.folds):
+            rows = fold == number
+            if rows.any():
+                part = MeasuringTable(table.matrix[rows], table.names, table.fine)
+                found = model.weigh(part, time[rows], per_patient[rows])
+                odds[rows], outside[rows] = found.odds, found.outside
+        return Weights(odds, outside)
 
     def state(self) -> State:
-        return {}, {"trees": self.trees.texts(), "overall": self.overall}
+        """Everything to store, as plain JSON."""
+        folds = [vars(model) | {"trees": model.trees.texts()} for model in self.folds]
+        return {}, {"folds": folds, "names": list(self.names)}
 
     @classmethod
     def from_state(cls, arrays: Arrays, plain: Plain) -> "MeasuringModel":  # noqa: ARG003
-        return cls(BaggedTrees.from_texts(plain["trees"]), plain["overall"])
+        """What `state` took apart."""
+        folds = [
+            FoldMeasuring(**facts | {"trees": BaggedTrees.from_texts(facts["trees"])})
+            for facts in plain["folds"]
+        ]
+        return cls(tuple(folds), tuple(plain["names"]))
 
 
 def learn_measuring(
-    features: EvidenceTable,
-    unmeasured: BoolArray,
-    learn: BoolArray,
+    table: MeasuringTable,
+    time: FloatArray,
     patient: IntArray,
-    rng: np.random.Generator,
-) -> tuple[MeasuringModel, MeasuringOdds]:
-    """Learn from the visits marked by `learn` who gets measured; weigh every visit by its fold's own member."""
-    fold = patient_folds(patient, FOLDS, rng)
-    label, seed = unmeasured.astype(np.float64), int(rng.integers(2**31 - 1000))
-    members, probability = [], np.empty(len(label))
-    for number in range(FOLDS):
-        own, stop = fold == number, fold == (number + 1) % FOLDS
-        member = train_trees(features, label, learn & ~own & ~stop, learn & stop, MEASURING, seed + number)
-        if own.any():
-            probability[own] = predict_trees(member, features[own])
-        members.append(member)
-    overall = int(np.sum(learn & unmeasured)) / max(int(np.sum(learn & ~unmeasured)), 1)
-    return MeasuringModel(BaggedTrees(tuple(members)), overall), _odds(probability, overall)
+    fold: IntArray,
+    folds: int,
+    measured: BoolArray,
+    candidate: BoolArray,
+    seed: int,
+    *,
+    calendar: bool,
+) -> MeasuringModel:
+    """Learn, for every fold, who is a candidate rather than measured among the patients of the other folds."""
+    per_patient = np.bincount(patient)[patient]
+    learnt = []
+    for number in range(folds):
+        others = fold != number
+        learn = others & (measured | candidate)
+        overall = int(np.sum(learn & candidate)) / max(int(np.sum(learn & measured)), 1)
+        reach = (time[others].min(), time[others].max()) if calendar else (-np.inf, np.inf)
+        trees = _bag(table, candidate.astype(np.float64), learn, fold, number, folds, seed)
+        most = int(per_patient[others].max())
+        learnt.append(FoldMeasuring(trees, overall, float(reach[0]), float(reach[1]), most))
+    return MeasuringModel(tuple(learnt), table.names)
 
 
-def _odds(probability: FloatArray, overall: float) -> MeasuringOdds:
-    odds = np.maximum(probability, 1e-9) / np.maximum(1.0 - probability, 1e-9)
-    return MeasuringOdds(odds, odds > LARGEST_ODDS * overall)
+def _bag(
+    table: MeasuringTable,
+    label: FloatArray,
+    learn: BoolArray,
+    fold: IntArray,
+    number: int,
+    folds: int,
+    seed: int,
+) -> BaggedTrees:
+    """Members that each leave one other fold out and are stopped by it; one member where there is plenty to learn."""
+    stops = [each for each in range(folds) if (learn & (fold == each)).any()]
+    if int(learn.sum()) > SMALL_TABLE:
+        stops = stops[number % len(stops) :][:1]
+    seeds = generator(seed, Stream.MEASURING, number).integers(2**31 - 1000, size=folds)
+    return BaggedTrees(
+        tuple(
+            train_trees(
+                table.matrix,
+                label,
+                learn & (fold != stop),
+                learn & (fold == stop),
+                MEASURING,
+                int(seeds[stop]),
+                categories=table.fine,
+            )
+            for stop in stops
+        )
+    )

@@ -26,9 +26,9 @@ from safeimpute.neighbours.pairs import (
     assemble,
     joined,
     strongest,
-    thread_count,
 )
 from safeimpute.records.arrays import FloatArray, IntArray
+from safeimpute.runtime.threads import thread_count
 
 _ROUNDING = 32 * np.finfo(float).eps  # times the number of labs: a product's relative error, and some room
 _BYTES_PER_PAIR = 128  # two products, a mask, and the working arrays if every pair needs an exact look

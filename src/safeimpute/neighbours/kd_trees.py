@@ -23,9 +23,9 @@ from safeimpute.neighbours.pairs import (
     assemble,
     joined,
     strongest,
-    thread_count,
 )
 from safeimpute.records.arrays import FloatArray, IntArray
+from safeimpute.runtime.threads import thread_count
 
 MAX_LABS = 31  # a pattern is the bits of one 64-bit integer
 _QUERIES_AT_ONCE = 2048  # near one another, so that one bound serves all and their candidates stay in cache

@@ -1,6 +1,5 @@
 """What the two exact neighbour searches share: profiles in, limits on a pair, ordered pairs out."""
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -132,11 +131,3 @@ def _moved(array: NDArray[Any], position: IntArray) -> NDArray[Any]:
     moved = np.empty_like(array)
     moved[position] = array
     return moved
-
-
-def thread_count() -> int:
-    """Threads a search may use: OMP_NUM_THREADS where set, else every core this process may run on."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    if wanted.isdecimal() and int(wanted) > 0:
-        return int(wanted)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,6 +1,6 @@
 """Visits as plain arrays: what the graph, the imputers and the risk work on (NumPy only)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,14 @@ class VisitArrays:
     patient_key: NDArray[np.uint64]  # hash of the subject: tells patients apart across tables
     visit_key: NDArray[np.uint64]  # hash of subject and time: seeds every per-visit random number
     known: FloatArray | None = None  # visits x labs: when each value became known, where the table says so
+    fine: FloatArray = field(default_factory=lambda: np.empty((0, 0)))  # visits x fine columns: codes of text
+    fine_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.fine_names) == 0:  # a table without fine columns still has one (empty) row per visit
+            object.__setattr__(self, "fine", np.empty((len(self.patient), 0)))
+        if self.fine.shape != (len(self.patient), len(self.fine_names)):
+            raise ValueError(f"fine columns {self.fine.shape} do not fit {len(self.patient)} visits")
 
     def __len__(self) -> int:
         return len(self.patient)
@@ -53,6 +61,7 @@ class VisitArrays:
             patient_key=self.patient_key[rows],
             visit_key=self.visit_key[rows],
             known=None if self.known is None else self.known[rows],
+            fine=self.fine[rows],
         )
 
     def with_target(self, values: FloatArray) -> "VisitArrays":

@@ -16,6 +16,8 @@ NEAR_COPY_ROWS = 20  # fewer common rows prove nothing
 CLASS_LEVELS, CLASS_SHARE = 20, 0.8  # so few levels that explain so much of the target are made from it
 CHANGES_PER_PATIENT = 1.2  # levels a patient has on average; what hardly changes is an attribute
 LONGEST_DAYS = 300 * 365.25
+LARGEST = 1e12  # no measured value is larger, in whatever unit
+NEEDED = ("target", "lab", "attribute")  # purposes of columns that were named or that a model reads
 
 
 def require_columns(frame: pl.DataFrame, names: Iterable[str], purpose: str) -> None:
@@ -41,7 +43,26 @@ def require_complete(column: pl.Series, purpose: str) -> None:
 
 
 def numbers(column: pl.Series, purpose: str) -> FloatArray:
-    """The column as floats, NaN where empty; text and infinite values are errors."""
+    """The column as floats, NaN where empty; text, infinite and absurdly large values are errors."""
+    values = _floats(column, purpose)
+    absurd = int((np.abs(values) > LARGEST).sum())
+    if absurd:
+        leave_out = f", or leave the column out: --exclude {column.name}" if purpose not in NEEDED else ""
+        raise VisitsError(
+            f"column {column.name!r} ({purpose}) is infinite or beyond 1e12 in {absurd:,} of {len(column):,} rows, "
+            "as no measurement is. Write the measured value there, or leave the cell empty if there is none"
+            f"{leave_out}."
+        )
+    return values
+
+
+def mostly_numbers(text: pl.Series) -> bool:
+    """Whether more than half of a text's entries can be read as numbers."""
+    filled = len(text) - text.null_count()
+    return filled > 0 and (len(text) - text.cast(pl.Float64, strict=False).null_count()) > 0.5 * filled
+
+
+def _floats(column: pl.Series, purpose: str) -> FloatArray:
     if column.dtype == pl.Null:
         return np.full(len(column), np.nan)
     if not (column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.String)):
@@ -57,25 +78,18 @@ def numbers(column: pl.Series, purpose: str) -> FloatArray:
             f"column {column.name!r} ({purpose}) holds text in {text:,} of {len(column):,} rows. "
             "Labs are numbers or empty: convert results such as '<5' or 'NA', or leave the column out with exclude."
         )
-    result = values.fill_null(np.nan).to_numpy().astype(np.float64)
-    infinite = int(np.isinf(result).sum())
-    if infinite:
-        raise VisitsError(
-            f"column {column.name!r} ({purpose}) is infinite in {infinite:,} of {len(column):,} rows. "
-            "Replace them by the measured value or leave them empty."
-        )
-    return result
+    return values.fill_null(np.nan).to_numpy().astype(np.float64)
 
 
 def days(column: pl.Series) -> FloatArray:
     """Time as days: numbers as they are, dates and timestamps since 1970."""
     if column.dtype.is_numeric():
-        return _counted(numbers(column, "time"), column.name)
+        return _counted(_floats(column, "time"), column.name)
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
         column = column.cast(pl.String).str.strip_chars()
         as_days = column.cast(pl.Float64, strict=False)
         if as_days.null_count() == 0:
-            return _counted(numbers(as_days, "time"), column.name)
+            return _counted(_floats(as_days, "time"), column.name)
     moments = _moments(column) if column.dtype == pl.String else column
     if moments.dtype == pl.Date:
         return moments.cast(pl.Int32).to_numpy().astype(np.float64)
@@ -89,6 +103,11 @@ def days(column: pl.Series) -> FloatArray:
 
 def _counted(given: FloatArray, name: str) -> FloatArray:
     """Numbers of days, unless they can only be something else."""
+    infinite = int(np.isinf(given).sum())
+    if infinite:
+        raise VisitsError(
+            f"column {name!r} (time) is infinite in {infinite:,} of {len(given):,} rows. Fill or drop those rows."
+        )
     year, rest = np.divmod(given, 10_000)
     month, day = np.divmod(rest, 100)
     calendar = (year >= 1800) & (year <= 2300) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)

@@ -10,11 +10,10 @@ import polars as pl
 from safeimpute.errors import VisitsError
 from safeimpute.records import checks
 from safeimpute.records.arrays import FloatArray, VisitArrays, mix
+from safeimpute.records.columns import DRAWN, KNOWN, ColumnChoice
+from safeimpute.records.fine import clean_text, fine_codes, one_code_per_visit
 from safeimpute.records.tables import to_polars
 from safeimpute.records.visits import (
-    DRAWN,
-    KNOWN,
-    ColumnChoice,
     Visits,
     known_times,
     merge_rows,
@@ -35,6 +34,7 @@ class Reading:
     attributes: tuple[str, ...]  # numbers
     categories: dict[str, tuple[str, ...]]  # levels met at fit
     clocks: bool = False  # the fitted table said when values became known
+    fine: tuple[str, ...] = ()  # text of many levels, used for who gets measured
 
     @property
     def encoded(self) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ class Reading:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        return (*self.labs, *self.attributes, *self.categories)
+        return (*self.labs, *self.attributes, *self.categories, *self.fine)
 
 
 def reading_of(visits: Visits, choice: ColumnChoice) -> Reading:
@@ -59,8 +59,16 @@ def reading_of(visits: Visits, choice: ColumnChoice) -> Reading:
             own.append(encoded[place].removeprefix(f"{name}="))
             place += 1
         levels[name] = tuple(own)
-    clocks = visits.arrays.known is not None
-    return Reading(choice.subject, choice.time, choice.target, visits.labs, tuple(numbers), levels, clocks)
+    return Reading(
+        choice.subject,
+        choice.time,
+        choice.target,
+        visits.labs,
+        tuple(numbers),
+        levels,
+        clocks=visits.arrays.known is not None,
+        fine=visits.arrays.fine_names,
+    )
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,7 @@ def read_new_visits(table: Any, reading: Reading, without: Sequence[str] = ()) -
     visits = len(keys.first_row)
     labs = [_numbers(frame, name, "lab") for name in reading.labs]
     attributes, unknown = _attributes(frame, reading)
+    fine = [_codes(frame, name) for name in reading.fine]
     used = columns_read(frame.columns, reading)
     ignored = tuple(name for name in frame.columns if name not in used)
     subject, time = frame[reading.subject][keys.first_row], keys.time[keys.first_row]
@@ -102,6 +111,8 @@ def read_new_visits(table: Any, reading: Reading, without: Sequence[str] = ()) -
         patient_key=patient_key,
         visit_key=mix(patient_key ^ mix(time.view(np.uint64))),
         known=known_times(frame, reading.labs, keys, visits) if reading.clocks else None,
+        fine=one_code_per_visit(fine, keys.visit, visits),
+        fine_names=reading.fine,
     )
     return NewVisits(arrays, subject, frame[reading.time][keys.first_row], ignored, unknown)
 
@@ -143,6 +154,10 @@ def _numbers(frame: pl.DataFrame, name: str, purpose: str) -> FloatArray:
     return checks.numbers(frame[name], purpose) if name in frame.columns else np.full(len(frame), np.nan)
 
 
+def _codes(frame: pl.DataFrame, name: str) -> FloatArray:
+    return fine_codes(clean_text(frame[name])) if name in frame.columns else np.full(len(frame), np.nan)
+
+
 def _attributes(frame: pl.DataFrame, reading: Reading) -> tuple[list[FloatArray], dict[str, int]]:
     """The attribute columns the model sees; a level it never met is none of those it knows."""
     columns = [_numbers(frame, name, "attribute") for name in reading.attributes]
@@ -151,7 +166,7 @@ def _attributes(frame: pl.DataFrame, reading: Reading) -> tuple[list[FloatArray]
         if name not in frame.columns:
             columns += [np.full(len(frame), np.nan) for _ in levels]
             continue
-        text = frame[name].cast(pl.String).str.strip_chars().replace("", None)
+        text = clean_text(frame[name])
         columns += [(text == level).cast(pl.Float64).fill_null(np.nan).to_numpy() for level in levels]
         if strange := int((~text.drop_nulls().is_in(levels)).sum()):
             unknown[name] = strange

@@ -35,3 +35,16 @@ def _row_of_same_patient(rows: IntArray, position: IntArray, patient: IntArray) 
     row = np.full(len(position), NONE, dtype=np.int64)
     row[exists] = rows[position[exists]]
     return np.where((row != NONE) & (patient[row] == patient), row, NONE)
+
+
+def around(
+    patient: IntArray, time: FloatArray, column: FloatArray, known_from: IntArray | None = None
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """A lab's previous value, the days since it, its next value, the days until it; NaN where there is none.
+
+    A visit's own value is never among them. `known_from` delays earlier values as in `nearest_own_visits`; who may
+    use the past only drops the next value.
+    """
+    rows = nearest_own_visits(patient, ~np.isnan(column), before=1, after=1, known_from=known_from)
+    values, gaps = take(column, rows), np.abs(take(time, rows) - time[:, None])
+    return values[:, 0], gaps[:, 0], values[:, 1], gaps[:, 1]

@@ -11,25 +11,11 @@ from numpy.typing import NDArray
 from safeimpute.errors import VisitsError
 from safeimpute.records import checks
 from safeimpute.records.arrays import FloatArray, IntArray, VisitArrays, mix
+from safeimpute.records.columns import KNOWN, ColumnChoice, ColumnRole, Columns, read_columns
+from safeimpute.records.fine import fine_codes, one_code_per_visit
 from safeimpute.records.tables import to_polars
 
-MOST_LEVELS = 20  # a text column with more distinct entries is no category
-KNOWN, DRAWN = (
-    "__known",
-    "__drawn",
-)  # LAB__known: when the value of LAB became known; LAB__drawn: when it was drawn
-
-
-@dataclass(frozen=True)
-class ColumnChoice:
-    """Which column is what; labs and attributes not named are told apart by the data."""
-
-    target: str
-    subject: str = "subject_id"
-    time: str = "time"
-    labs: tuple[str, ...] = ()
-    attributes: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+__all__ = ["ColumnChoice", "ColumnRole", "Visits", "prepare_visits"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +28,7 @@ class Visits:
     row_visit: IntArray  # visit of each row of the user's table
     labs: tuple[str, ...]
     attributes: tuple[str, ...]
-    ignored: dict[str, str]  # column -> why it is no input
+    roles: dict[str, ColumnRole]  # what every column but patient and time was taken for
     rows: int
     merged_rows: int  # rows that shared a patient and a time with another row
     fingerprint: str
@@ -53,6 +39,11 @@ class Visits:
     @property
     def patients(self) -> int:
         return int(self.arrays.patient[-1]) + 1
+
+    @property
+    def ignored(self) -> dict[str, str]:
+        """Columns that are no input, and why; clocks among them."""
+        return {name: each.reason for name, each in self.roles.items() if each.role in ("ignored", "clock")}
 
 
 def prepare_visits(table: Any, choice: ColumnChoice) -> Visits:
@@ -70,11 +61,11 @@ def prepare_visits(table: Any, choice: ColumnChoice) -> Visits:
     for name in (choice.subject, choice.time):
         checks.require_complete(frame[name], "needed in every row")
     keys = row_keys(frame, choice)
-    numeric, categories, ignored = _read_columns(frame, choice)
-    checks.refuse_near_copies(numeric, choice.target)
-    checks.refuse_classes_of(numeric, categories, choice.target, keys.patient)
-    labs, attributes = _sort_columns(numeric, keys.patient, choice)
-    return _assemble(frame, choice, keys, numeric, categories, ignored, labs, attributes)
+    columns = read_columns(frame, choice, keys.patient, keys.visit)
+    checks.refuse_near_copies(columns.numeric, choice.target)
+    texts = columns.categories | columns.fine
+    checks.refuse_classes_of(columns.numeric, texts, choice.target, keys.patient)
+    return _assemble(frame, choice, keys, columns)
 
 
 def _refuse_overlap(choice: ColumnChoice) -> None:
@@ -106,104 +97,17 @@ def row_keys(frame: pl.DataFrame, choice: ColumnChoice) -> _RowKeys:
     return _RowKeys(patient, visit, order[new], time)
 
 
-def _read_columns(
-    frame: pl.DataFrame, choice: ColumnChoice
-) -> tuple[dict[str, FloatArray], dict[str, pl.Series], dict[str, str]]:
-    """Split the input columns into numbers and categories; say why the rest is ignored."""
-    numeric: dict[str, FloatArray] = {}
-    categories: dict[str, pl.Series] = {}
-    ignored = dict.fromkeys(choice.exclude, "excluded by name") | _clock_columns(frame)
-    named_labs = {choice.target, *choice.labs}
-    for name in sorted(frame.columns):
-        column = frame[name]
-        if name in (choice.subject, choice.time) or name in ignored:
-            continue
-        if name in named_labs:
-            numeric[name] = checks.numbers(column, "target" if name == choice.target else "lab")
-        elif column.dtype.is_temporal():
-            ignored[name] = "a date"
-        elif column.dtype in (pl.String, pl.Categorical, pl.Enum):
-            text = column.cast(pl.String).str.strip_chars().replace("", None)
-            if _mostly_numbers(text) and name not in choice.attributes:
-                numeric[name] = checks.numbers(text, "read as a lab, because most rows are numbers")
-            elif text.n_unique() <= MOST_LEVELS or name in choice.attributes:
-                categories[name] = text
-            else:
-                ignored[name] = f"text with more than {MOST_LEVELS} different entries"
-        elif column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
-            numeric[name] = checks.numbers(column, "read as a lab or attribute")
-        else:
-            ignored[name] = f"neither number nor category ({column.dtype})"
-    _drop_unmeasured(numeric, named_labs, ignored)
-    return numeric, categories, ignored
-
-
-def _clock_columns(frame: pl.DataFrame) -> dict[str, str]:
-    """Columns that only say when the value of another column was drawn or known."""
-    reasons = {
-        KNOWN: "when a value became known; used where only the past counts",
-        DRAWN: "when a value was drawn",
-    }
-    return {
-        f"{name}{ending}": reason
-        for name in frame.columns
-        for ending, reason in reasons.items()
-        if f"{name}{ending}" in frame.columns
-    }
-
-
-def _mostly_numbers(text: pl.Series) -> bool:
-    filled = len(text) - text.null_count()
-    return filled > 0 and (len(text) - text.cast(pl.Float64, strict=False).null_count()) > 0.5 * filled
-
-
-def _drop_unmeasured(numeric: dict[str, FloatArray], named: set[str], ignored: dict[str, str]) -> None:
-    for name in [name for name, values in numeric.items() if np.isnan(values).all() and name not in named]:
-        del numeric[name]
-        ignored[name] = "never measured"
-
-
-def _sort_columns(
-    numeric: dict[str, FloatArray], patient: IntArray, choice: ColumnChoice
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Unnamed numeric columns that never vary within a patient are attributes, the others labs."""
-    labs: list[str] = []
-    attributes: list[str] = []
-    for name, values in numeric.items():
-        named_lab = name == choice.target or name in choice.labs
-        is_attribute = name in choice.attributes or (not named_lab and _constant_within(values, patient))
-        (attributes if is_attribute else labs).append(name)
-    return tuple(labs), tuple(attributes)
-
-
-def _constant_within(values: FloatArray, patient: IntArray) -> bool:
-    seen = ~np.isnan(values)
-    patients = patient.max() + 1
-    low, high = np.full(patients, np.inf), np.full(patients, -np.inf)
-    np.minimum.at(low, patient[seen], values[seen])
-    np.maximum.at(high, patient[seen], values[seen])
-    return bool(np.all(high[high > -np.inf] == low[high > -np.inf]))
-
-
-def _assemble(
-    frame: pl.DataFrame,
-    choice: ColumnChoice,
-    keys: _RowKeys,
-    numeric: dict[str, FloatArray],
-    categories: dict[str, pl.Series],
-    ignored: dict[str, str],
-    labs: tuple[str, ...],
-    attributes: tuple[str, ...],
-) -> Visits:
-    visits = len(keys.first_row)
-    encoded = {name: numeric[name] for name in attributes} | _one_hot(categories)
+def _assemble(frame: pl.DataFrame, choice: ColumnChoice, keys: _RowKeys, columns: Columns) -> Visits:
+    visits, labs, attributes = len(keys.first_row), columns.labs, columns.numeric_attributes
+    encoded = {name: columns.numeric[name] for name in attributes} | _one_hot(columns.categories)
+    fine = [fine_codes(text) for text in columns.fine.values()]
     subject = frame[choice.subject][keys.first_row]
     time = keys.time[keys.first_row]
     patient_key = patient_keys(subject_names(subject))
     arrays = VisitArrays(
         patient=keys.patient[keys.first_row],
         time=time,
-        labs=merge_rows([numeric[name] for name in labs], keys.visit, visits),
+        labs=merge_rows([columns.numeric[name] for name in labs], keys.visit, visits),
         lab_names=labs,
         target=labs.index(choice.target),
         attributes=merge_rows(list(encoded.values()), keys.visit, visits),
@@ -211,6 +115,8 @@ def _assemble(
         patient_key=patient_key,
         visit_key=mix(patient_key ^ mix(time.view(np.uint64))),
         known=known_times(frame, labs, keys, visits),
+        fine=one_code_per_visit(fine, keys.visit, visits),
+        fine_names=tuple(columns.fine),
     )
     _require_varying_target(arrays)
     return Visits(
@@ -219,8 +125,8 @@ def _assemble(
         time=frame[choice.time][keys.first_row],
         row_visit=keys.visit,
         labs=labs,
-        attributes=attributes + tuple(categories),
-        ignored=ignored,
+        attributes=attributes + tuple(columns.categories),
+        roles=dict(sorted(columns.roles.items())),
         rows=len(frame),
         merged_rows=len(frame) - visits,
         fingerprint=_fingerprint(arrays),
@@ -292,8 +198,9 @@ def _require_varying_target(arrays: VisitArrays) -> None:
 
 def _fingerprint(arrays: VisitArrays) -> str:
     """SHA-256 of the canonical content: the same table in another row or column order has the same one."""
-    digest = hashlib.sha256(repr((arrays.lab_names, arrays.target, arrays.attribute_names)).encode())
+    fine = (arrays.fine_names,) if arrays.fine_names else ()
+    digest = hashlib.sha256(repr((arrays.lab_names, arrays.target, arrays.attribute_names, *fine)).encode())
     clocks = () if arrays.known is None else (arrays.known,)
-    for part in (arrays.patient_key, arrays.time, arrays.labs, arrays.attributes, *clocks):
+    for part in (arrays.patient_key, arrays.time, arrays.labs, arrays.attributes, *clocks, arrays.fine):
         digest.update(np.ascontiguousarray(part + 0.0 if part.dtype.kind == "f" else part).tobytes())
     return digest.hexdigest()

@@ -10,32 +10,30 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import polars as pl
 
 from safeimpute import __version__
-from safeimpute.errors import GuaranteeRefused, InputError, ModelFolderError, NotFittedError
+from safeimpute.errors import GuaranteeRefused, InputError, ModelFolderError
 from safeimpute.measuring.model import MeasuringModel
-from safeimpute.records.arrays import FloatArray, VisitArrays
-from safeimpute.records.new_visits import Reading, reading_of
-from safeimpute.records.visits import Visits
+from safeimpute.records.arrays import VisitArrays
+from safeimpute.records.new_visits import Reading
 from safeimpute.runtime.files import finished_folder, sha256_of
-from safeimpute.scoring.frozen import Calibration, ScoringModel
+from safeimpute.scoring.frozen import FrozenModel
+from safeimpute.selection.calibrate import Calibrated
 from safeimpute.selection.cutoff import Cutoff
-from safeimpute.selection.pipeline import Scored, Split
-from safeimpute.selection.release import NO_EVIDENCE
-from safeimpute.settings import Config, make_config
-from safeimpute.systems.presets import FittedBest, VisitScores
+from safeimpute.selection.intervals import IntervalGround
+from safeimpute.settings import Settings, make_settings
+from safeimpute.splits.questions import Question, draw_roles, question_of
+from safeimpute.splits.streams import ties
+from safeimpute.systems.best.system import FrozenBest
+from safeimpute.systems.protocol import Estimates
 from safeimpute.systems.state import Arrays, Plain
-from safeimpute.tolerance import Tolerance
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST = "model.json"
 TENSORS = "arrays.safetensors"
 STATE = "state.json"
-CALIBRATION = "calibration.parquet"
 PACKAGES = ("numpy", "scipy", "torch", "lightgbm", "polars", "pyarrow", "safetensors")
 T = TypeVar("T")
-CALIBRATION_ROWS = ("patient", "risk", "weight", "inside", "bad", "error", "spread")
 
 
 @dataclass(frozen=True)
@@ -43,165 +41,159 @@ class SavedModel:
     """What a model folder holds."""
 
     manifest: dict[str, Any]
-    config: Config
+    settings: Settings
     reading: Reading
     tensors: Arrays
     plain: Plain
-    calibration: pl.DataFrame | None
 
     @property
     def fingerprint(self) -> str:
+        """Of the visits it was fitted on."""
         return str(self.manifest["visits_sha256"])
 
     @property
     def looked(self) -> bool:
-        """Its calibration visits were used: the levels are fixed."""
+        """Its release was seen: the levels are fixed."""
         return bool(self.manifest["looked"])
 
-    def scored(self, arrays: VisitArrays) -> Scored:
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Spent in each stage of the fit."""
+        return dict(self.manifest["seconds"])
+
+    def calibrated(self, visits: VisitArrays) -> Calibrated:
         """The fitted state beside the visits it was fitted on."""
-        tensors, names = self.tensors, self.manifest["outside"]
-        outside = {name: tensors["visit.outside"][:, k].astype(bool) for k, name in enumerate(names)}
-        scores = VisitScores(
+        tensors, settings = self.tensors, self.settings
+        learnt_for = settings.allowed_error if settings.preset == "best" else None
+        estimates = Estimates(
             value=tensors["visit.value"],
             risk=tensors["visit.risk"],
-            explored_risk=tensors["visit.explored_risk"],
             spread=tensors["visit.spread"],
-            no_evidence=outside[NO_EVIDENCE],
-            features=np.empty((len(arrays), 0), np.float32),
-            seconds=self.manifest["seconds"],
-            rerank=_only_at(self.config.allowed_error, tensors["visit.risk"], self.config.preset),
+            no_evidence=tensors["visit.no_evidence"].astype(bool),
+            learnt_for=learnt_for,
         )
-        split = Split(tensors["visit.role"], tensors.get("visit.group"))
-        plan = self.config.plan()
-        return Scored(arrays, split, scores, tensors["visit.weight"], outside, self.config.promise, plan)
+        names = self.manifest["outside"]
+        outside = {name: tensors["visit.outside"][:, k].astype(bool) for k, name in enumerate(names)}
+        return Calibrated(
+            question=question_for(visits, settings),
+            truth=visits.target_values,
+            estimates=estimates,
+            weight=tensors["visit.weight"],
+            outside=outside,
+            tie=ties(visits.visit_key, settings.random_state),
+            measuring=self._measuring(),
+        )
 
-    def scoring(self) -> ScoringModel:
-        """The frozen functions and the calibration that score new visits."""
+    def frozen(self) -> FrozenModel:
+        """What scores new visits."""
         facts = self.manifest["scoring"]
         if facts is None:
             raise GuaranteeRefused(
-                f"this model was fitted with the preset {self.config.preset!r}, which cannot score new visits: its "
+                f"this model was fitted with the preset {self.settings.preset!r}, which cannot score new visits: its "
                 "network knows only the visits of the graph it was trained on. Fit the preset 'best'."
             )
-        fitted = {name.removeprefix("fitted."): each for name, each in self.tensors.items()}
-        measuring = self.plain.get("measuring")
-        return ScoringModel(
-            fitted=FittedBest.from_state(fitted, self.plain),
-            measuring=None if measuring is None else MeasuringModel.from_state({}, measuring),
-            calibration=self._calibration(facts["calibration"]),
-            cutoff=None if facts["cutoff"] is None else Cutoff(**facts["cutoff"]),
+        arrays = {
+            name.removeprefix("system."): each
+            for name, each in self.tensors.items()
+            if name.startswith("system.")
+        }
+        plausible = facts["plausible"]
+        return FrozenModel(
+            system=FrozenBest.from_state(arrays, self.plain["system"]),
+            measuring=self._measuring(),
+            cutoffs={int(group): Cutoff(**each) for group, each in facts["cutoffs"].items()},
+            intervals=IntervalGround(self.tensors["interval.ratio"], self.tensors["interval.reached"]),
+            plausible=None if plausible is None else (plausible[0], plausible[1]),
+            past_only=facts["past_only"],
+            calendar=facts["calendar"],
+            coverage=facts["coverage"],
             no_promise=facts["no_promise"],
-            known_patients=self.tensors["known_patients"],
-            by_patient=facts["by_patient"],
-            plausible=None if facts["plausible"] is None else tuple(facts["plausible"]),
-            tolerance=self.config.allowed_error,
-            alpha=self.config.fdr,
-            interval=self.config.interval,
-            seed=self.config.random_state,
         )
 
-    def _calibration(self, facts: dict[str, Any] | None) -> Calibration | None:
-        if facts is None or self.calibration is None:
-            return None
-        stored: dict[str, Any] = {name: self.calibration[name].to_numpy() for name in CALIBRATION_ROWS}
-        return Calibration(**stored | facts, validation_risk=self.tensors["validation_risk"])
+    def _measuring(self) -> MeasuringModel | None:
+        stored = self.plain.get("measuring")
+        return None if stored is None else MeasuringModel.from_state({}, stored)
 
 
-def _only_at(fitted: Tolerance, risk: FloatArray, preset: str) -> Callable[[Tolerance], FloatArray] | None:
-    """A learned risk speaks for the tolerance it was learnt for; a saved one cannot learn another."""
-    if preset == "paper":
-        return None
-
-    def risk_at(tolerance: Tolerance) -> FloatArray:
-        if tolerance != fitted:
-            raise NotFittedError(
-                "a loaded model keeps the tolerance it was fitted for: fit again for another."
-            )
-        return risk
-
-    return risk_at
+def question_for(visits: VisitArrays, settings: Settings) -> Question:
+    """How a fit divides its table; the same whenever it is asked again."""
+    roles = draw_roles(visits, settings.random_state)
+    return question_of(visits, settings.preset, settings.claim, roles)
 
 
-def save_model(
-    folder: Path,
-    config: Config,
-    visits: Visits,
-    scored: Scored,
-    scoring: ScoringModel | None,
-    *,
-    looked: bool,
-) -> None:
-    """Write the folder whole or not at all; `scoring` is None for a preset that cannot score new visits."""
-    tensors = _visit_tensors(config, scored)
-    plain: Plain = {}
-    if scoring is not None:
-        arrays, plain = scoring.fitted.state()
-        tensors |= {f"fitted.{name}": array for name, array in arrays.items()}
-        tensors["known_patients"] = scoring.known_patients
-        if scoring.measuring is not None:
-            plain["measuring"] = scoring.measuring.state()[1]
-        if scoring.calibration is not None:
-            tensors["validation_risk"] = scoring.calibration.validation_risk
+@dataclass(frozen=True)
+class ModelParts:
+    """What is written: the fitted table's state, and what scores new visits where the preset can."""
+
+    settings: Settings
+    unit: str | None
+    reading: Reading
+    fingerprint: str
+    patients: int
+    calibrated: Calibrated
+    seconds: dict[str, float]
+    network: Arrays
+    frozen: FrozenModel | None
+    looked: bool
+
+
+def save_model(folder: Path, parts: ModelParts) -> None:
+    """Write the folder whole or not at all."""
+    tensors, plain, frozen = _visit_tensors(parts), {}, parts.frozen
+    if frozen is not None:
+        arrays, plain["system"] = frozen.system.state()
+        tensors |= {f"system.{name}": array for name, array in arrays.items()}
+        tensors |= {"interval.ratio": frozen.intervals.ratio, "interval.reached": frozen.intervals.reached}
+        if frozen.measuring is not None:
+            plain["measuring"] = frozen.measuring.state()[1]
     facts = {
-        "config": config.model_dump(mode="json"),
-        "unit": config.unit_known,
-        "visits_sha256": visits.fingerprint,
-        "fitted_on": {"visits": len(visits), "patients": visits.patients},
-        "reading": asdict(reading_of(visits, config.columns)),
-        "seconds": dict(scored.scores.seconds),
-        "outside": list(scored.outside),
-        "looked": looked,
-        "scoring": None if scoring is None else _scoring_facts(scoring),
+        "settings": asdict(parts.settings),
+        "unit": parts.unit,
+        "visits_sha256": parts.fingerprint,
+        "fitted_on": {"visits": len(parts.calibrated.truth), "patients": parts.patients},
+        "reading": asdict(parts.reading),
+        "seconds": parts.seconds,
+        "outside": list(parts.calibrated.outside),
+        "looked": parts.looked,
+        "scoring": None if frozen is None else _scoring_facts(frozen),
     }
     with finished_folder(folder, force=False) as partial:
-        _write(partial, facts, tensors, plain, None if scoring is None else scoring.calibration)
+        _write(partial, facts, tensors, plain)
 
 
-def _visit_tensors(config: Config, scored: Scored) -> Arrays:
+def _visit_tensors(parts: ModelParts) -> Arrays:
     """What `impute` needs when the model meets its own table again."""
-    scores, split = scored.scores, scored.split
-    tensors = {f"network.{name}": array for name, array in scores.arrays.items()}
-    tensors |= {
-        "visit.role": split.roles,
-        "visit.value": scores.value,
-        "visit.risk": scores.risk_at(config.allowed_error),
-        "visit.explored_risk": scores.explored_risk,
-        "visit.spread": scores.spread,
-        "visit.weight": scored.weight,
-        "visit.outside": np.column_stack(list(scored.outside.values())).astype(np.uint8),
+    estimates, calibrated = parts.calibrated.estimates, parts.calibrated
+    tensors = {f"network.{name}": array for name, array in parts.network.items()}
+    return tensors | {
+        "visit.value": estimates.value,
+        "visit.risk": estimates.risk,
+        "visit.spread": estimates.spread,
+        "visit.no_evidence": estimates.no_evidence.astype(np.uint8),
+        "visit.weight": calibrated.weight,
+        "visit.outside": np.column_stack(list(calibrated.outside.values())).astype(np.uint8),
     }
-    return tensors if split.group is None else tensors | {"visit.group": split.group}
 
 
-def _scoring_facts(scoring: ScoringModel) -> dict[str, Any]:
-    calibration = scoring.calibration
+def _scoring_facts(frozen: FrozenModel) -> dict[str, Any]:
     return {
-        "by_patient": scoring.by_patient,
-        "plausible": scoring.plausible,
-        "no_promise": scoring.no_promise,
-        "cutoff": None if scoring.cutoff is None else asdict(scoring.cutoff),
-        "calibration": None
-        if calibration is None
-        else {"n_patients": calibration.n_patients, "key": calibration.key},
-        "calibration_visits": 0 if calibration is None else len(calibration.risk),
-        "panel_visits": len(scoring.fitted.blend.source.panel.target),
-        "known_patients": len(scoring.known_patients),
+        "plausible": frozen.plausible,
+        "past_only": frozen.past_only,
+        "calendar": frozen.calendar,
+        "coverage": frozen.coverage,
+        "no_promise": frozen.no_promise,
+        "cutoffs": {str(group): asdict(cutoff) for group, cutoff in frozen.cutoffs.items()},
+        "panel_visits": sum(len(model.source.panel.target) for model in frozen.system.models),
+        "folds": len(frozen.system.models),
     }
 
 
-def _write(
-    folder: Path, facts: dict[str, Any], tensors: Arrays, plain: Plain, calibration: Calibration | None
-) -> None:
+def _write(folder: Path, facts: dict[str, Any], tensors: Arrays, plain: Plain) -> None:
     from safetensors.numpy import save_file
 
     save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()}, folder / TENSORS)
     (folder / STATE).write_text(json.dumps(plain) + "\n", encoding="utf-8")
     names = [TENSORS, STATE]
-    if calibration is not None:
-        rows = {name: getattr(calibration, name) for name in CALIBRATION_ROWS}
-        pl.DataFrame(rows).write_parquet(folder / CALIBRATION)
-        names.append(CALIBRATION)
     manifest = {
         "format": FORMAT,
         "safeimpute": __version__,
@@ -217,15 +209,12 @@ def _write(
 def load_model(folder: Path) -> SavedModel:
     """Read and verify a model folder; a damaged, foreign or newer one is refused, and the file at fault named."""
     manifest = verified_manifest(folder)
-    reading = _load(folder, MANIFEST, lambda _: _reading(manifest["reading"]))
-    config = _load(folder, MANIFEST, lambda _: make_config(**manifest["config"]))
     return SavedModel(
         manifest=manifest,
-        config=config,
-        reading=reading,
+        settings=_load(folder, MANIFEST, lambda _: make_settings(**manifest["settings"])),
+        reading=_load(folder, MANIFEST, lambda _: _reading(manifest["reading"])),
         tensors=_load(folder, TENSORS, _read_tensors),
         plain=_load(folder, STATE, lambda path: json.loads(path.read_text(encoding="utf-8"))),
-        calibration=_load(folder, CALIBRATION, pl.read_parquet) if CALIBRATION in manifest["files"] else None,
     )
 
 
@@ -237,7 +226,7 @@ def _read_tensors(path: Path) -> Arrays:
 
 def _reading(stored: dict[str, Any]) -> Reading:
     categories = {name: tuple(levels) for name, levels in stored["categories"].items()}
-    lists = {name: tuple(stored[name]) for name in ("labs", "attributes")}
+    lists = {name: tuple(stored[name]) for name in ("labs", "attributes", "fine")}
     return Reading(**stored | lists | {"categories": categories})
 
 
@@ -245,7 +234,7 @@ def _load(folder: Path, name: str, read: Callable[[Path], T]) -> T:
     """Whatever goes wrong in a file whose checksum is right was written by another program."""
     try:
         return read(folder / name)
-    except (InputError, KeyError, TypeError, ValueError, OSError, pl.exceptions.PolarsError) as error:
+    except (InputError, KeyError, TypeError, ValueError, OSError) as error:
         raise ModelFolderError(
             f"model file {name!r} in {folder.name!r} is not what this version writes ({type(error).__name__}). Fit "
             "again."

@@ -3,46 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import polars as pl
 
-from safeimpute.errors import OptionError
 from safeimpute.records.arrays import BoolArray
+from safeimpute.records.imputations import imputation_table
 from safeimpute.records.new_visits import NewVisits, Reading, read_new_visits
 from safeimpute.records.tables import like, to_polars
-from safeimpute.scoring.frozen import (
-    NewDecision,
-    NewScores,
-    ScoringModel,
-    decide_by_cutoff,
-    decide_jointly,
-    explained,
-    half_widths,
-    score_new,
-)
-from safeimpute.selection.claims import long_run_promise, promise_in_words
-from safeimpute.settings import Config
-
-Rule = Literal["cutoff", "bh"]
-
-
-@dataclass(frozen=True)
-class Account:
-    """What a scoring came to and what it promises, in words and counts."""
-
-    target: str
-    promise: str  # empty: no guarantee
-    assumption: str
-    no_promise: str  # why there is no guarantee; empty where there is one
-    visits: int
-    patients: int
-    known_patients: int  # the fit has met them: outside the promise
-    released: int
-    withheld: dict[str, int]  # by reason, most frequent first
-    ignored: tuple[str, ...]  # columns the model does not know
-    unknown_levels: dict[str, int]  # category -> rows with a level never met at fit
+from safeimpute.records.units import target_unit
+from safeimpute.scoring.frozen import Account, FrozenModel, Scored, score_visits
+from safeimpute.selection.claims import Promised, promise_in_words, without_promise
+from safeimpute.selection.reasons import OUT_OF_SCOPE
+from safeimpute.settings import Settings
 
 
 class ScoredTable(NamedTuple):
@@ -54,11 +28,21 @@ class ScoredTable(NamedTuple):
 
 @dataclass(frozen=True)
 class Scorer:
-    """Scores tables against one fitted model; nothing is learnt any more."""
+    """Scores tables against one fitted model; nothing is learnt any more.
 
-    model: ScoringModel
+    Parameters
+    ----------
+    model : FrozenModel
+        What was learnt, calibrated and decided at the fit.
+    reading : Reading
+        How the fitted table was read, column by column.
+    settings : Settings
+        What the fit was told.
+    """
+
+    model: FrozenModel
     reading: Reading
-    config: Config
+    settings: Settings
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -66,24 +50,30 @@ class Scorer:
         from safeimpute.scoring.folder import load_model
 
         saved = load_model(Path(folder))
-        return cls(saved.scoring(), saved.reading, saved.config)
+        return cls(saved.frozen(), saved.reading, saved.settings)
 
-    def score(self, visits: Any, rule: Rule = "cutoff", without: Sequence[str] = ()) -> Any:
-        """One row per visit whose target is missing, as `SafeImputer.impute` gives them."""
-        return like(self.score_whole(visits, rule, without).table, visits)
+    def score(self, visits: Any, without: Sequence[str] = ()) -> Any:
+        """One row per visit whose target is missing, as `SafeImputer.impute` gives them.
 
-    def score_whole(self, visits: Any, rule: Rule = "cutoff", without: Sequence[str] = ()) -> ScoredTable:
+        Parameters
+        ----------
+        visits : table
+            pandas, polars or pyarrow; the columns of the fitted table.
+        without : sequence of str
+            Labs or attributes the table lacks; nothing is promised then.
+        """
+        return like(self.score_whole(visits, without).table, visits)
+
+    def score_whole(self, visits: Any, without: Sequence[str] = ()) -> ScoredTable:
         """The same with what is promised and what was left out, in words."""
         new = read_new_visits(to_polars(visits), self.reading, without)
-        scores = score_new(new.arrays, self.model)
-        table = self.table(new, scores, self.decide(scores, check_rule(rule), without), scores.candidate)
+        scored = score_visits(new.arrays, self.model, promised=not without)
+        table = self.table(new, scored, scored.candidate)
         withheld = table.filter(~pl.col("released"))["reason"].value_counts(sort=True)
         account = self.account(
-            rule,
             without,
             visits=len(new.arrays),
             patients=int(new.arrays.patient[-1]) + 1,
-            known_patients=len(np.unique(scores.patient[scores.known])),
             released=int(table["released"].sum()),
             withheld=dict(withheld.iter_rows()),
             ignored=new.ignored,
@@ -91,71 +81,64 @@ class Scorer:
         )
         return ScoredTable(table, account)
 
-    def account(self, rule: Rule, without: Sequence[str], **counted: Any) -> Account:
+    def account(self, without: Sequence[str] = (), **counted: Any) -> Account:
         """The counts of a scoring beside the promise they stand under."""
-        no_promise = self.no_promise(rule, without)
-        promise, assumption = ("", "") if no_promise else self.promise(rule)
-        return Account(self.config.target, promise, assumption, no_promise, **counted)
-
-    def decide(self, scores: NewScores, rule: Rule, without: Sequence[str] = ()) -> NewDecision:
-        """Release by the rule; nothing where columns are missing that the calibration patients had."""
-        if without:
-            return explained(scores, np.zeros(len(scores.risk), dtype=bool), everybody_outside=True)
-        return (
-            decide_by_cutoff(scores, self.model) if rule == "cutoff" else decide_jointly(scores, self.model)
+        words = self.promised(without)
+        return Account(
+            self.settings.target,
+            words.promise,
+            words.assumption,
+            words.no_promise,
+            **counted,
+            advice=self._advice(counted["released"], counted["withheld"]),
         )
 
-    def no_promise(self, rule: Rule, without: Sequence[str] = ()) -> str:
-        """Why nothing is promised; empty where something is."""
+    def promised(self, without: Sequence[str] = ()) -> Promised:
+        """What a release by this model promises, or why it promises nothing."""
         if without:
-            return (
-                f"the table lacks {', '.join(map(repr, without))}, which the calibration patients had: new patients "
-                "are not seen as they were"
+            return without_promise(
+                f"the table lacks {', '.join(map(repr, without))}, which the fitted table had: visits are not seen as "
+                "they were"
             )
-        return self.model.without_promise(rule)
+        if self.model.no_promise:
+            return without_promise(self.model.no_promise)
+        settings, measuring = self.settings, self.model.measuring
+        return promise_in_words(
+            settings.claim,
+            settings.promise,
+            settings.confidence,
+            settings.target,
+            settings.allowed_error.describe(target_unit(settings)),
+            settings.fdr,
+            () if measuring is None else measuring.names,
+        )
 
-    def table(
-        self, new: NewVisits, scores: NewScores, decision: NewDecision, listed: BoolArray
-    ) -> pl.DataFrame:
+    def _advice(self, released: int, withheld: dict[str, int]) -> str:
+        """What would help where nothing was released."""
+        if released or not withheld or self.model.no_promise:
+            return ""
+        if all(cutoff.risk is None for cutoff in self.model.cutoffs.values()):
+            return "no risk kept the level at the fit: fit with a higher level, a wider tolerance or more patients."
+        if next(iter(withheld)) == OUT_OF_SCOPE and self.model.calendar:
+            return (
+                "most visits lie outside what the fit could speak for, later than its last visit for instance: to "
+                "score visits as they come in, fit with the claim 'later'."
+            )
+        return ""
+
+    def table(self, new: NewVisits, scored: Scored, listed: BoolArray) -> pl.DataFrame:
         """The imputation table of the visits to be listed, in canonical order."""
         rows = np.flatnonzero(listed)
-        value, half = scores.value[rows], half_widths(scores, self.model)[rows]
-        return pl.DataFrame(
-            {
-                "subject_id": new.subject[rows],
-                "time": new.time[rows],
-                "lab": pl.repeat(self.config.target, len(rows), eager=True),
-                "unit": pl.repeat(self.config.unit_known, len(rows), dtype=pl.String, eager=True),
-                "value": value,
-                "lower": pl.Series(value - half).fill_nan(None),
-                "upper": pl.Series(value + half).fill_nan(None),
-                "risk": scores.risk[rows],
-                "p_value": pl.Series([None] * len(rows), dtype=pl.Float64),
-                "released": decision.released[rows],
-                "reason": pl.Series(decision.reason[rows], dtype=pl.String),
-            }
+        return imputation_table(
+            new.subject[rows],
+            new.time[rows],
+            self.settings.target,
+            target_unit(self.settings),
+            scored.estimates.value[rows],
+            scored.half_width[rows],
+            scored.estimates.risk[rows],
+            scored.cutoff[rows],
+            np.full(len(rows), np.nan),
+            scored.released[rows],
+            scored.reason[rows],
         )
-
-    def promise(self, rule: Rule) -> tuple[str, str]:
-        """What a rule promises with this model, and what that rests on."""
-        config = self.config
-        tolerance = config.allowed_error.describe(config.unit_known)
-        words = promise_in_words(config.promise, config.target, tolerance, config.fdr)
-        if rule == "cutoff" and self.model.cutoff is not None:
-            cutoff = self.model.cutoff
-            words["promise"] = long_run_promise(cutoff, config.target, tolerance, config.fdr)
-        records = (
-            "A visit's record reaches as far as a calibration patient's did at that visit."
-            if config.past_only
-            else "Records are as long and as complete as the calibration patients'; to score visits as they come in, "
-            "fit with past_only."
-        )
-        return words["promise"], f"{words['assumption']} {records}"
-
-
-def check_rule(rule: str) -> Rule:
-    if rule == "cutoff":
-        return "cutoff"
-    if rule == "bh":
-        return "bh"
-    raise OptionError(f"rule {rule!r} is not known: cutoff (visit by visit) or bh (the whole table at once).")

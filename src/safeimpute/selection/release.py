@@ -1,164 +1,202 @@
-"""From risks and calibration errors to a release, by the procedure that earns the claim.
+"""One release engine: risks, weights, known errors and a rule in; released or withheld, and why, out.
 
-Whatever withholds a visit for another reason than its risk (no evidence, an impossible value, a weight too large)
-reads no target, applies to calibration visits and candidates alike, and acts before any p-value is formed.
+Whatever withholds a visit for another reason than its risk (no evidence, an impossible value, odds too large) reads
+no target, applies to measured visits and candidates alike, and acts before any error is looked at.
 """
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.selection.bh import benjamini_hochberg
-from safeimpute.selection.claims import Claim
-from safeimpute.selection.p_values import (
-    Scores,
-    conformal_p_values,
-    paper_p_values,
-    require_attainable_level,
-    require_calibration_size,
-)
-from safeimpute.selection.patients import release_new_patients, release_unmeasured_of_new_patients
-from safeimpute.selection.thresholds import LabelledVisits, ScoredVisits, risk_thresholds
-from safeimpute.selection.weighted import (
-    effective_sample_size,
-    require_effective_sample_size,
-    weighted_selection,
-)
-
-RISK_ABOVE_CUTOFF = "risk above cut-off"
-NO_EVIDENCE = "no evidence"
-OUT_OF_RANGE = "out of range"
-OUT_OF_SCOPE = "outside the guarantee's scope"
-THRESHOLDS = 100  # fixed from validation risks, for releases to new patients
+from safeimpute.selection.cutoff import FEWEST_RISKY, Cutoff, average_cutoff, confident_cutoff
+from safeimpute.selection.ledger import Entries, risk_grid
+from safeimpute.selection.p_values import Scores, conformal_p_values, fewest_calibration, paper_p_values
+from safeimpute.selection.reasons import NOT_PROMISED, RISK_ABOVE_CUTOFF
+from safeimpute.settings import ClaimName, PromiseName
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Everything a release is decided from. Arrays without another note have one entry per visit of the table."""
+class Rule:
+    """How a release is decided."""
+
+    claim: ClaimName
+    alpha: float
+    promise: PromiseName = "average"
+    confidence: float = 0.9
+    published: bool = False  # the paper's own p-value, with nobody out of scope
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Everything a release is decided from; arrays have one entry per visit."""
 
     risk: FloatArray
-    tie: FloatArray  # hashed uniform per visit
+    tie: FloatArray  # hashed uniform number per visit
     patient: IntArray
-    weight: FloatArray  # odds of being a candidate; 1 where the claim needs none
+    weight: FloatArray  # odds of being a candidate
     outside: Mapping[str, BoolArray]  # reason -> visits outside the promise
-    calibration: IntArray  # rows whose error is known and was used for nothing else
-    bad: BoolArray  # per calibration row
-    candidates: IntArray  # rows
-    validation: IntArray  # rows that fix thresholds
-    xi: float  # one uniform number for the whole batch
-    own_scored: IntArray  # rows of new patients whose error is known (claim `patients,unmeasured`)
-    own_bad: BoolArray  # per such row
-    calibration_patients: IntArray  # patients by number, also those without any scored visit
-    new_patients: IntArray
+    judged: BoolArray  # visits whose error is known and calibrates
+    risky: BoolArray  # of judged visits: the error reaches the tolerance
+    candidate: BoolArray
+    group: IntArray | None = None  # the level holds within each; known before any error is read
+
+    @property
+    def inside(self) -> BoolArray:
+        """Visits within the promise."""
+        there = np.isfinite(self.risk) & np.isfinite(self.weight)
+        for visits in self.outside.values():
+            there &= ~visits
+        return there
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Per candidate: its p-value where the procedure has one, whether it is released, and if not, why."""
+    """Per candidate whether it is released and, if not, why; and what decided it."""
 
-    p_value: FloatArray
     released: BoolArray
     reason: NDArray[np.str_]
-    calibration_visits: int
-    effective_sample_size: float
+    cutoff: FloatArray  # the risk up to which its group was released; NaN where none
+    p_value: FloatArray  # under claim `visits`; NaN elsewhere
+    cutoffs: Mapping[int, Cutoff]  # by group; 0 where there are none
+    refused: str = ""  # why nothing could be promised; empty where something was
 
 
-def decide(batch: Batch, claim: Claim, alpha: float, *, published_ties: bool = False) -> Decision:
-    """Release candidates under a claim; `published_ties` keeps the paper's own p-value."""
-    scoped = within_scope(batch)
-    if claim.new_patients:
-        p_value = np.full(len(scoped.candidates), np.nan)
-        released = _release_to_new_patients(scoped, claim, alpha)
-    elif claim.unmeasured:
-        p_value, released = _release_weighted(scoped, alpha)
-    else:
-        p_value, released = _release_plain(scoped, alpha, published_ties)
-    return _spread_out(batch, p_value, released, scoped)
+def decide(ground: Ground, rule: Rule) -> Decision:
+    """Release candidates by the rule that earns the claim."""
+    return _by_p_values(ground, rule) if rule.claim == "visits" else _by_ledger(ground, rule)
 
 
-def _inside(batch: Batch) -> BoolArray:
-    inside = np.ones(len(batch.risk), dtype=bool)
-    for visits in batch.outside.values():
+def entries_of(ground: Ground, group: int | None = None) -> Entries:
+    """The measured visits of the ledger; patients without one count as patients too."""
+    rows = ground.judged & ground.inside
+    if group is not None and ground.group is not None:
+        rows &= ground.group == group
+    return Entries(
+        ground.patient[rows],
+        ground.risk[rows],
+        ground.weight[rows],
+        ground.risky[rows],
+        int(ground.patient.max(initial=-1)) + 1,
+    )
+
+
+def cutoff_for(entries: Entries, thresholds: FloatArray, rule: Rule) -> Cutoff:
+    """The largest risk the rule releases."""
+    if rule.promise == "confident":
+        return confident_cutoff(entries, thresholds, rule.alpha, rule.confidence)
+    return average_cutoff(entries, thresholds, rule.alpha)
+
+
+def cutoffs_of(ground: Ground, rule: Rule) -> dict[int, Cutoff]:
+    """A cut-off for every group, or one for all."""
+    groups = [None] if ground.group is None else sorted(np.unique(ground.group).tolist())
+    found = {}
+    for group in groups:
+        there = ground.inside & (ground.judged | ground.candidate)
+        if group is not None and ground.group is not None:
+            there &= ground.group == group
+        found[group or 0] = cutoff_for(entries_of(ground, group), risk_grid(ground.risk[there]), rule)
+    return found
+
+
+def _by_ledger(ground: Ground, rule: Rule) -> Decision:
+    cutoffs = cutoffs_of(ground, rule)
+    group = None if ground.group is None else ground.group[ground.candidate]
+    outside = {name: visits[ground.candidate] for name, visits in ground.outside.items()}
+    decision = decide_by_cutoff(ground.risk[ground.candidate], outside, cutoffs, group)
+    most = max(cutoff.patients for cutoff in cutoffs.values())
+    if rule.alpha * most >= FEWEST_RISKY:
+        return decision
+    return _refused(decision, too_few_patients(rule.alpha, most))
+
+
+def decide_by_cutoff(
+    risk: FloatArray,
+    outside: Mapping[str, BoolArray],
+    cutoffs: Mapping[int, Cutoff],
+    group: IntArray | None = None,
+) -> Decision:
+    """Release every visit within the promise whose risk is at most its group's cut-off: each visit by itself."""
+    limits = {number: math.nan if each.risk is None else each.risk for number, each in cutoffs.items()}
+    cutoff = np.full(len(risk), limits.get(0, math.nan))
+    if group is not None:
+        cutoff = np.array([limits.get(int(number), math.nan) for number in group], dtype=np.float64)
+    inside = np.isfinite(risk)
+    for visits in outside.values():
         inside &= ~visits
-    return inside
+    with np.errstate(invalid="ignore"):
+        released = inside & (risk <= cutoff)
+    reason = reasons(released, outside)
+    return Decision(released, reason, cutoff, np.full(len(risk), np.nan), dict(cutoffs))
 
 
-def within_scope(batch: Batch) -> Batch:
-    """The batch with every visit outside the promise gone from both sides."""
-    inside = _inside(batch)
-    kept, own = inside[batch.calibration], inside[batch.own_scored]
-    return replace(
-        batch,
-        outside={},
-        calibration=batch.calibration[kept],
-        bad=batch.bad[kept],
-        candidates=batch.candidates[inside[batch.candidates]],
-        own_scored=batch.own_scored[own],
-        own_bad=batch.own_bad[own],
-    )
+def reasons(released: BoolArray, outside: Mapping[str, BoolArray]) -> NDArray[np.str_]:
+    """Why each visit is withheld; empty where it is released."""
+    reason = np.where(released, "", RISK_ABOVE_CUTOFF).astype(object)
+    for name, visits in outside.items():
+        reason[visits & ~released] = name
+    return reason.astype(np.str_)
 
 
-def _scores(batch: Batch, rows: IntArray) -> Scores:
-    return Scores(batch.risk[rows], batch.tie[rows])
-
-
-def _release_plain(batch: Batch, alpha: float, published_ties: bool) -> tuple[FloatArray, BoolArray]:
-    require_calibration_size(len(batch.calibration), alpha)
-    candidate, calibration = _scores(batch, batch.candidates), _scores(batch, batch.calibration)
-    if published_ties:
-        p_value = paper_p_values(candidate.risk, calibration.risk, batch.bad, candidate.tie)
+def _by_p_values(ground: Ground, rule: Rule) -> Decision:
+    """Plain conformal p-values against the calibration visits, and Benjamini-Hochberg (the paper's release)."""
+    inside = np.isfinite(ground.risk) if rule.published else ground.inside
+    calibration, candidate = ground.judged & inside, ground.candidate & inside
+    if rule.published:
+        p_value = paper_p_values(
+            ground.risk[candidate], ground.risk[calibration], ground.risky[calibration], ground.tie[candidate]
+        )
     else:
-        p_value = conformal_p_values(candidate, calibration, batch.bad)
-    return p_value, benjamini_hochberg(p_value, alpha)
-
-
-def _release_weighted(batch: Batch, alpha: float) -> tuple[FloatArray, BoolArray]:
-    candidate_weight, calibration_weight = batch.weight[batch.candidates], batch.weight[batch.calibration]
-    require_effective_sample_size(calibration_weight, alpha)
-    if len(batch.candidates):
-        require_attainable_level(candidate_weight, calibration_weight, alpha)
-    sides = _scores(batch, batch.candidates), _scores(batch, batch.calibration)
-    p_value = conformal_p_values(*sides, batch.bad, candidate_weight, calibration_weight)
-    released = weighted_selection(*sides, batch.bad, candidate_weight, calibration_weight, alpha, batch.xi)
-    return p_value, released
-
-
-def _release_to_new_patients(batch: Batch, claim: Claim, alpha: float) -> BoolArray:
-    require_calibration_size(len(batch.calibration_patients), alpha, "calibration patients")
-    thresholds = risk_thresholds(batch.risk[batch.validation], THRESHOLDS)
-    candidates = ScoredVisits(*of_patients(batch, batch.candidates, batch.new_patients))
-    calibration = LabelledVisits(
-        *of_patients(batch, batch.calibration, batch.calibration_patients), batch.bad
+        sides = (Scores(ground.risk[rows], ground.tie[rows]) for rows in (candidate, calibration))
+        p_value = conformal_p_values(*sides, ground.risky[calibration])
+    released, p_values = np.zeros(len(ground.risk), dtype=bool), np.full(len(ground.risk), np.nan)
+    p_values[candidate], released[candidate] = p_value, benjamini_hochberg(p_value, rule.alpha)
+    limit = float(ground.risk[released].max()) if released.any() else math.nan
+    outside = {} if rule.published else {n: v[ground.candidate] for n, v in ground.outside.items()}
+    rows = ground.candidate
+    decision = Decision(
+        released[rows],
+        reasons(released[rows], outside),
+        np.full(int(rows.sum()), limit),
+        p_values[rows],
+        {0: _observed_cutoff(ground, calibration, limit)},
     )
-    if not claim.unmeasured:
-        return release_new_patients(candidates, calibration, thresholds, alpha, batch.xi)
-    per_patient = np.zeros(calibration.n_patients)
-    np.add.at(per_patient, calibration.patient, calibration.weight)
-    require_effective_sample_size(per_patient, alpha, "patients")
-    own = LabelledVisits(*of_patients(batch, batch.own_scored, batch.new_patients), batch.own_bad)
-    return release_unmeasured_of_new_patients(candidates, own, calibration, thresholds, alpha, batch.xi)
-
-
-def of_patients(
-    batch: Batch, rows: IntArray, patients: IntArray
-) -> tuple[IntArray, FloatArray, FloatArray, int]:
-    """Patient numbers from 0, risks, weights, and how many patients there are."""
-    number = np.searchsorted(patients, batch.patient[rows]).astype(np.int64)
-    return number, batch.risk[rows], batch.weight[rows], len(patients)
-
-
-def _spread_out(batch: Batch, p_value: FloatArray, released: BoolArray, scoped: Batch) -> Decision:
-    """Back from the visits inside the promise to all candidates."""
-    there = _inside(batch)[batch.candidates]
-    all_p, all_released = np.full(len(there), np.nan), np.zeros(len(there), dtype=bool)
-    all_p[there], all_released[there] = p_value, released
-    reason = np.where(all_released, "", RISK_ABOVE_CUTOFF).astype(object)
-    for name, visits in batch.outside.items():
-        reason[visits[batch.candidates]] = name
-    weight = scoped.weight[scoped.calibration]
-    return Decision(
-        all_p, all_released, reason.astype(np.str_), len(scoped.calibration), effective_sample_size(weight)
+    needed = fewest_calibration(rule.alpha)
+    if int(calibration.sum()) >= needed:
+        return decision
+    return _refused(
+        decision,
+        f"an FDR level of {rule.alpha:g} needs at least {needed} calibration visits; there are "
+        f"{int(calibration.sum())}. Give more measured visits or a higher level",
     )
+
+
+def _observed_cutoff(ground: Ground, calibration: BoolArray, limit: float) -> Cutoff:
+    """The risk of the last value released, for display; decisions came from the p-values."""
+    below = calibration & (ground.risk <= limit)
+    share = float(ground.risky[below].mean()) if below.any() else None
+    patients = len(np.unique(ground.patient[calibration]))
+    return Cutoff(None if math.isnan(limit) else limit, share, float(patients), int(calibration.sum()))
+
+
+def _refused(decision: Decision, why: str) -> Decision:
+    nothing = np.zeros(len(decision.released), dtype=bool)
+    reason = np.where(decision.reason == "", NOT_PROMISED, decision.reason)
+    reason = np.where(reason == RISK_ABOVE_CUTOFF, NOT_PROMISED, reason)
+    nowhere = np.full(len(nothing), np.nan)
+    return Decision(nothing, reason, nowhere, decision.p_value, decision.cutoffs, why)
+
+
+def too_few_patients(alpha: float, effective: float) -> str:
+    """Why a ledger of so many patients promises nothing at a level, and which level it could bear."""
+    needed = math.ceil(FEWEST_RISKY / alpha)
+    words = f"a level of {alpha:g} needs measured patients worth {needed} of equal weight; these are worth {effective:.0f}"
+    if effective < FEWEST_RISKY:
+        return f"{words}. Give more patients with measured values"
+    level = math.ceil(100 * FEWEST_RISKY / effective) / 100
+    return f"{words}. Give more patients with measured values, or a level of {level:g} or higher"

@@ -1,32 +1,50 @@
-"""How strong an unmeasured reason for measuring must be to overturn a release: an analysis, no promise.
+"""How strong an unseen reason for measuring must be to overturn a release: an analysis, no promise.
 
-If the true odds of being unmeasured differ from the modelled ones by a factor of at most gamma either way,
-the p-value is at most p_j(gamma) = gamma A / (gamma A + B / gamma), A = w_j + sum of w_i with V_i < V_j and B
-the rest of the calibration weight.
+If the true odds of being unmeasured differ from the modelled ones by a factor of at most gamma either way, a patient's
+balance is at most the sum of w_i 1{risk_i <= T} (gamma (1 - alpha) 1{risky_i} - alpha / gamma 1{not risky_i}).
 """
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
-from safeimpute.selection.bh import benjamini_hochberg
-from safeimpute.selection.p_values import Scores, conformal_p_values
+from safeimpute.records.arrays import BoolArray, FloatArray
+from safeimpute.selection.cutoff import FEWEST_RISKY
+from safeimpute.selection.ledger import Entries, per_patient
 
 
-def sensitivity_p_values(p: FloatArray, gamma: float) -> FloatArray:
-    """p_j(gamma) from p_j = A / (A + B): dividing by A + B leaves gamma^2 p / (gamma^2 p + 1 - p)."""
-    return np.asarray(gamma**2 * p / (gamma**2 * p + (1.0 - p)), dtype=np.float64)
+@dataclass(frozen=True)
+class UnderDoubt:
+    """What would still be released if an unseen reason changed the odds by so much."""
+
+    gamma: float
+    released: int
 
 
-def released_over_gamma(
-    candidate: Scores,
-    calibration: Scores,
-    bad: BoolArray,
-    candidate_weight: FloatArray,
-    calibration_weight: FloatArray,
+def released_under_doubt(
+    entries: Entries,
+    thresholds: FloatArray,
+    candidate_risk: FloatArray,
     alpha: float,
-    gammas: FloatArray,
-) -> IntArray:
-    """How many candidates BH on p(gamma) would release, for each gamma."""
-    p = conformal_p_values(candidate, calibration, bad, candidate_weight, calibration_weight)
-    counts = [int(benjamini_hochberg(sensitivity_p_values(p, gamma), alpha).sum()) for gamma in gammas]
-    return np.array(counts, dtype=np.int64)
+    gammas: Sequence[float],
+) -> list[UnderDoubt]:
+    """Released candidates for each factor, by the average rule."""
+    return [
+        UnderDoubt(float(gamma), int(np.sum(candidate_risk <= _cutoff(entries, thresholds, alpha, gamma))))
+        for gamma in gammas
+    ]
+
+
+def _cutoff(entries: Entries, thresholds: FloatArray, alpha: float, gamma: float) -> float:
+    """The average rule's cut-off against the worst balance that odds off by `gamma` allow; -inf for none."""
+    cost = np.where(entries.risky, gamma * (1.0 - alpha), -alpha / gamma)
+    balance = per_patient(entries, entries.weight * cost, thresholds)
+    size = per_patient(entries, entries.weight, thresholds)
+    total, squares = size.sum(axis=0), np.square(size).sum(axis=0)
+    enough: BoolArray = alpha * total**2 >= FEWEST_RISKY * np.maximum(squares, 1e-300)
+    heavy = per_patient(entries, np.square(entries.weight), thresholds).sum(axis=0)
+    visit = np.divide(heavy, total, out=np.zeros_like(total), where=total > 0)
+    worst = np.maximum(balance.max(axis=0, initial=0.0), 0.0) + (1.0 - alpha) * gamma * visit
+    safe = np.flatnonzero(enough & (balance.sum(axis=0) + worst <= 0.0))
+    return float(thresholds[safe[-1]]) if len(safe) else -np.inf

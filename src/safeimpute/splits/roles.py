@@ -1,8 +1,4 @@
-"""Who trains, validates, calibrates and is tested, and what is hidden from whom.
-
-The promise rests on one symmetry: calibration visits and candidates must be treated identically. `hide` makes
-that a fact of the data structure: the `Task` an imputer receives holds no calibration or test target at all.
-"""
+"""The paper's split: who trains, validates, calibrates and is tested, and the task a method of its kind receives."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -10,7 +6,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
+from safeimpute.records.arrays import BoolArray, FloatArray, VisitArrays
 
 
 class Role(IntEnum):
@@ -21,34 +17,27 @@ class Role(IntEnum):
     CALIBRATION = 2
     TEST = 3
     UNMEASURED = 4
-    CONTEXT = 5  # visible to the patient's own other visits, never scored (splits by patient only)
 
 
 Roles = NDArray[np.int8]
 
 
-HIDDEN_SHARE = 0.3  # of the measured targets of a patient outside training: hidden to be scored
-
-
 @dataclass(frozen=True)
 class Task:
-    """Everything an imputer or a risk may see, and nothing else."""
+    """Everything an imputation method may see, and nothing else."""
 
-    visits: VisitArrays  # target column: values of training and context visits, NaN everywhere else
+    visits: VisitArrays  # target column: values of training visits, NaN everywhere else
     validation_target: FloatArray  # values of validation visits, NaN everywhere else; never an input
 
     @property
     def training(self) -> BoolArray:
-        """Visits with a visible target. Split by visits, these are the training visits."""
+        """Visits with a visible target."""
         return ~np.isnan(self.visits.target_values)
 
     @property
     def validation(self) -> BoolArray:
+        """Visits whose target may steer settings and stopping."""
         return ~np.isnan(self.validation_target)
-
-    def of_patients(self, rows: BoolArray) -> "Task":
-        """The part of the task at `rows`, which hold all visits of some patients."""
-        return Task(self.visits.take(rows), self.validation_target[rows])
 
 
 def split_visits(
@@ -75,35 +64,10 @@ def split_visits(
     return roles
 
 
-def split_patients(
-    patient: IntArray,
-    observed: BoolArray,
-    rng: np.random.Generator,
-    *,
-    test_fraction: float,
-    fractions: tuple[float, float, float] = (0.70, 0.15, 0.15),
-) -> tuple[Roles, Roles]:
-    """Assign whole patients; returns the role of every visit and, per visit, the role of its patient.
-
-    Outside training a random share of a patient's measured targets is hidden to be scored: one mechanism for
-    validation, calibration and test patients alike. What it leaves visible is context for the patient's own
-    other visits.
-    """
-    role_of_patient = split_visits(
-        np.ones(patient.max() + 1, dtype=bool), rng, test_fraction=test_fraction, fractions=fractions
-    )
-    hidden = rng.random(len(patient)) < HIDDEN_SHARE
-    group = role_of_patient[patient]
-    roles = np.where((group != Role.TRAINING) & ~hidden, Role.CONTEXT, group).astype(np.int8)
-    roles[~observed] = Role.UNMEASURED
-    return roles, group
-
-
 def hide(visits: VisitArrays, roles: Roles) -> Task:
-    """The task with every target removed that an imputer must not see."""
+    """The task with every target removed that a method must not see."""
     target = visits.target_values
-    visible = np.isin(roles, (Role.TRAINING, Role.CONTEXT))
     return Task(
-        visits=visits.with_target(np.where(visible, target, np.nan)),
+        visits=visits.with_target(np.where(roles == Role.TRAINING, target, np.nan)),
         validation_target=np.where(roles == Role.VALIDATION, target, np.nan),
     )

@@ -1,13 +1,12 @@
 """Standard units for labs, learnt from training visits alone; the first step from visits to a graph."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from safeimpute.records.arrays import BoolArray, FloatArray
+from safeimpute.settings import LogLabs
 
-LogLabs = Literal["auto"] | tuple[str, ...]
 SKEWED = 1.0  # sample skewness beyond which `auto` takes the logarithm of a positive lab
 
 

@@ -12,7 +12,7 @@ import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 
-from safeimpute.neighbours.pairs import thread_count
+from safeimpute.runtime.threads import thread_count
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 
 Table = NDArray[np.float32] | FloatArray
@@ -115,11 +115,18 @@ def train_trees(
     stopping: BoolArray,
     settings: TreeSettings,
     seed: int,
+    categories: tuple[int, ...] = (),
 ) -> lgb.Booster:
-    """One member on the rows marked by `learning`, stopped by those marked by `stopping`."""
+    """One member on the rows marked by `learning`, stopped by those marked by `stopping`.
+
+    Columns among `categories` hold codes of levels, not amounts.
+    """
     learn, stop = _sampled(learning, stopping, settings, seed)
-    train = lgb.Dataset(matrix[learn], label[learn], params=BINNING)
-    valid = lgb.Dataset(matrix[stop], label[stop], reference=train, params=BINNING)
+    codes = list(categories)
+    train = lgb.Dataset(matrix[learn], label[learn], params=BINNING, categorical_feature=codes)
+    valid = lgb.Dataset(
+        matrix[stop], label[stop], reference=train, params=BINNING, categorical_feature=codes
+    )
     return _train(train, valid, len(learn), settings, seed)
 
 

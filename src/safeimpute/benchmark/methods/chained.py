@@ -18,7 +18,7 @@ from safeimpute.benchmark.methods.table import (
     only_for,
     without_target,
 )
-from safeimpute.neighbours.pairs import thread_count
+from safeimpute.runtime.threads import thread_count
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.splits.roles import Task
 

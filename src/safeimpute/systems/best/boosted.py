@@ -6,7 +6,6 @@ import numpy as np
 
 from safeimpute.records.arrays import FloatArray, IntArray
 from safeimpute.systems.best.evidence import Evidence
-from safeimpute.systems.state import Arrays, Plain, State
 from safeimpute.systems.trees import BaggedTrees, BinnedRows, TreeSettings, fit_bagged_trees
 
 DIRECT = TreeSettings(objective="regression")
@@ -16,30 +15,24 @@ LARGE_TABLE = 80_000  # targets; beyond it larger, faster-learning trees are as 
 
 @dataclass(frozen=True)
 class BoostedTarget:
-    """Trees whose output is the target, or is added to the kriged course; in standard units."""
+    """Trees whose output is the target, or is added to the course; in standard units."""
 
     trees: BaggedTrees
     beyond_course: bool
 
     def predict(self, evidence: Evidence) -> FloatArray:
-        base = evidence.kriged.mean if self.beyond_course else 0.0
+        """The target at every visit read, in standard units."""
+        base = evidence.course if self.beyond_course else 0.0
         return base + self.trees.predict(evidence.matrix)
-
-    def state(self) -> State:
-        return {}, {"trees": self.trees.texts(), "beyond_course": self.beyond_course}
-
-    @classmethod
-    def from_state(cls, arrays: Arrays, plain: Plain) -> "BoostedTarget":  # noqa: ARG003
-        return cls(BaggedTrees.from_texts(plain["trees"]), plain["beyond_course"])
 
 
 def fit_boosted(
     evidence: Evidence, binned: BinnedRows, fold: IntArray, seed: int, *, beyond_course: bool
 ) -> tuple[BoostedTarget, FloatArray]:
-    """Fit to the visible targets, whose rows are binned; also the out-of-fold predictions at those visits."""
-    base = evidence.kriged.mean if beyond_course else np.zeros(len(fold))
+    """Fit to the visits' own targets; also, at each visit, the prediction of the member that never saw its patient."""
+    base = evidence.course if beyond_course else np.zeros(len(fold))
     settings = BEYOND_COURSE if beyond_course else DIRECT
-    if len(binned.rows) > LARGE_TABLE:
+    if len(fold) > LARGE_TABLE:
         settings = replace(settings, leaves=31, learning_rate=0.07)
     trees, out_of_fold = fit_bagged_trees(
         binned, evidence.matrix, evidence.target - base, fold, settings, seed

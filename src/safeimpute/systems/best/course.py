@@ -36,7 +36,7 @@ class Variances:
 
 
 @dataclass(frozen=True)
-class Kriging:
+class Course:
     """The fitted course of the target."""
 
     variances: Variances
@@ -44,8 +44,8 @@ class Kriging:
 
 
 @dataclass(frozen=True)
-class Kriged:
-    """Leave-one-out prediction at every visit."""
+class Predicted:
+    """What the course predicts at some visits, each from its patient's other visible targets."""
 
     mean: FloatArray
     deviation: FloatArray  # predictive standard deviation
@@ -53,19 +53,22 @@ class Kriged:
     weights: FloatArray  # visits x own visits: what each own residual counts
 
 
-def krige(model: Kriging, design: FloatArray, target: FloatArray, time: FloatArray, own: IntArray) -> Kriged:
-    """Predict every visit from its regression and the residuals of its own visits (padded with NONE)."""
+def predict_course(
+    course: Course, design: FloatArray, target: FloatArray, time: FloatArray, own: IntArray, rows: IntArray
+) -> Predicted:
+    """Predict the visits at `rows` from their regression and the residuals of their own visits (NONE pads)."""
     # A row-wise product, not a matrix product: a visit's bytes must not depend on the rows around it.
-    regression = (design * model.coefficients).sum(axis=1)
-    weights, variance = _weights(model.variances, time, own, np.arange(len(time)))
-    residual = np.where(own == NONE, 0.0, (target - regression)[own])
-    mean = regression + (weights * residual).sum(axis=1)
-    return Kriged(mean, np.sqrt(variance), regression, weights)
+    regression = (design * course.coefficients).sum(axis=1)
+    weights, variance = _weights(course.variances, time, own, rows)
+    there = own[rows]
+    residual = np.where(there == NONE, 0.0, (target - regression)[there])
+    mean = regression[rows] + (weights * residual).sum(axis=1)
+    return Predicted(mean, np.sqrt(variance), regression[rows], weights)
 
 
-def fit_kriging(
+def fit_course(
     design: FloatArray, target: FloatArray, time: FloatArray, own: IntArray, rng: np.random.Generator
-) -> Kriging:
+) -> Course:
     """Coefficients and variances under which the visible targets predict one another best."""
     rows = np.flatnonzero(~np.isnan(target))
     if len(rows) > ROWS_TO_FIT:
@@ -84,7 +87,7 @@ def fit_kriging(
     options = {"maxfev": 80, "xatol": 0.05, "fatol": 1e-4, "initial_simplex": simplex}
     best = variances(minimize(loss, np.zeros(3), method="Nelder-Mead", options=options).x)
     coefficients, residual, variance = _regress(best, design, target, time, own, rows)
-    return Kriging(best.scaled(float(np.mean(residual**2 / variance)) + 1e-12), coefficients)
+    return Course(best.scaled(float(np.mean(residual**2 / variance)) + 1e-12), coefficients)
 
 
 def _typical_gap(time: FloatArray, own: IntArray, rows: IntArray) -> float:

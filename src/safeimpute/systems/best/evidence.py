@@ -1,12 +1,12 @@
-"""What a record says about a visit's hidden target: one table for imputers, risks and explanations.
+"""What a patient's record says about a visit's target, its own value left out: one table for values and risks.
 
-`fit_evidence` learns units, the patients' typical course and a panel of training visits once; `read_evidence`
-then reads any table of visits with these frozen. No row ever sees its own target.
+`learn_source` learns units, the patients' typical course and a panel of visits once; `read_evidence` then reads any
+table of visits with these frozen. No row ever sees its own target, so a visit's evidence is the same whether or not
+it was measured.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,156 +14,154 @@ from numpy.typing import NDArray
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 from safeimpute.records.history import NONE, first_visit, last_visit
 from safeimpute.records.own_visits import nearest_own_visits, take
-from safeimpute.splits.roles import Task
-from safeimpute.systems.best.course import Kriged, Kriging, fit_kriging, krige
+from safeimpute.settings import BestSettings
+from safeimpute.systems.best.course import Course, Predicted, fit_course, predict_course
 from safeimpute.systems.best.panel import Analogues, Panel, find_analogues, fit_panel
 from safeimpute.systems.best.record import Record, Units, between, fit_units, read_record
-from safeimpute.systems.scaling import LogLabs
 
 Columns = dict[str, FloatArray]
 EvidenceTable = NDArray[np.float32]  # seven digits are more than any laboratory prints, in half the memory
 VISITS_TO_LEARN = 250_000  # units, course and panel need no more
-BLOCK_VISITS = 65_536  # read at once: bounds the working memory, changes no byte
 FIXED_POINT = 2.0**24
 
 
 @dataclass(frozen=True)
-class EvidenceSettings:
-    """What counts as evidence."""
+class Source:
+    """Everything learnt from other patients that reading evidence needs."""
 
-    past_only: bool = False  # of the patient's own record, only what was known by the visit's time
-    own_each_way: int = 6  # visible targets of the patient looked at before the visit, and after it
-    analogues: int = 16  # visits of other patients most like this one
-    panel_visits: int = 50_000  # training visits kept for comparison
-    log_labs: LogLabs = "auto"
-
-
-@dataclass(frozen=True)
-class EvidenceSource:
-    """Everything learnt from the training visits that reading evidence needs."""
-
-    settings: EvidenceSettings
     units: Units
-    kriging: Kriging
+    course: Course
     panel: Panel
+    target: int  # column of the labs
+    own_each_way: int  # visible targets of the patient looked at before the visit, and after it
+    analogues: int
+    past_only: bool  # of the patient's own record, only what was known by the visit's time
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """One row per visit; NaN where there is nothing to say."""
+    """One row per visit read; NaN where there is nothing to say."""
 
     matrix: EvidenceTable
     names: tuple[str, ...]
-    visits: VisitArrays
-    target: FloatArray  # visible targets in standard units; NaN elsewhere
-    own: IntArray  # visits x own visits with a visible target, earlier ones first; NONE pads
-    kriged: Kriged
-    analogues: Analogues
-    source: EvidenceSource
+    target: FloatArray  # the visit's own visible target in standard units, to learn from; in no column
+    course: FloatArray  # what the patient's course predicts, in standard units
+    time: FloatArray  # absolute, in days
+    nothing_known: BoolArray  # the record holds neither a visible target nor any lab: a value is a mere average
 
     def __len__(self) -> int:
         return len(self.matrix)
-
-    @property
-    def nothing_known(self) -> BoolArray:
-        """Visits about which the record holds neither a visible target nor any lab: a value is a mere average."""
-        nothing: BoolArray = (self.own == NONE).all(axis=1) & np.isnan(self.labs("filled")).all(axis=1)
-        return nothing
-
-    @property
-    def attributes(self) -> EvidenceTable:
-        return self.matrix[:, [self.names.index(name) for name in self.visits.attribute_names]]
-
-    def labs(self, what: str) -> EvidenceTable:
-        """What the evidence says of every other lab: its columns "now", "trend", "filled" and so on."""
-        others = [self.visits.lab_names[lab] for lab in self.visits.other_labs]
-        first = self.names.index(f"{others[0]} {what}") if others else 0
-        return self.matrix[:, first : first + len(others)]
 
     def __getitem__(self, name: str) -> EvidenceTable:
         return self.matrix[:, self.names.index(name)]
 
 
-def fit_evidence(task: Task, settings: EvidenceSettings, rng: np.random.Generator) -> EvidenceSource:
-    """Learn from the training visits all that reading evidence needs; of a large table, from some patients'."""
-    task = _at_most(task, max(VISITS_TO_LEARN, 5 * settings.panel_visits), rng)
-    units = fit_units(task, settings.log_labs)
-    record = read_record(task.visits, units, past_only=settings.past_only)
-    design, own = _design(record, units), _own(record, settings)
-    kriging = fit_kriging(design, record.target, task.visits.time, own, rng)
-    regression = (design * kriging.coefficients).sum(axis=1)
+@dataclass(frozen=True)
+class Carried:
+    """What stands behind the evidence of some visits: own visits with their weights, and analogous visits."""
+
+    rows: IntArray
+    own: IntArray  # visits x own visits with a visible target, earlier ones first; NONE pads
+    predicted: Predicted
+    analogues: Analogues
+
+
+def learn_source(
+    visits: VisitArrays, settings: BestSettings, rng: np.random.Generator, *, past_only: bool
+) -> Source:
+    """Learn from the visible targets all that reading evidence needs; of a large table, from some patients."""
+    visits = _at_most(visits, max(VISITS_TO_LEARN, 5 * settings.panel_visits), rng)
+    units = fit_units(visits, settings.log_labs)
+    record = read_record(visits, units, past_only=past_only)
+    design, own = _design(record, units), _own(record, settings.own_each_way, past_only=past_only)
+    course = fit_course(design, record.target, visits.time, own, rng)
+    regression = (design * course.coefficients).sum(axis=1)
     panel = fit_panel(record, regression, settings.panel_visits, settings.analogues, rng)
-    return EvidenceSource(settings, units, kriging, panel)
+    return Source(
+        units, course, panel, visits.target, settings.own_each_way, settings.analogues, past_only=past_only
+    )
 
 
-def _at_most(task: Task, visits: int, rng: np.random.Generator) -> Task:
-    """The task, or about `visits` of its visits: those of patients drawn at random."""
-    if len(task.visits) <= visits:
-        return task
-    patient = task.visits.patient
-    drawn: BoolArray = rng.random(int(patient[-1]) + 1) < visits / len(patient)
-    return task.of_patients(drawn[patient])
+def _at_most(visits: VisitArrays, most: int, rng: np.random.Generator) -> VisitArrays:
+    """The visits, or about `most` of them: those of patients drawn at random."""
+    if len(visits) <= most:
+        return visits
+    drawn: BoolArray = rng.random(int(visits.patient[-1]) + 1) < most / len(visits)
+    return visits.take(drawn[visits.patient])
 
 
 def read_evidence(
-    visits: VisitArrays, source: EvidenceSource, device: str = "cpu", block_visits: int = BLOCK_VISITS
+    visits: VisitArrays, source: Source, wanted: BoolArray, block_visits: int, device: str = "cpu"
 ) -> Evidence:
-    """The evidence at every visit of a table whose target column holds visible targets only."""
-    if len(visits) <= block_visits:
-        return _read_block(visits, source, device)
-    room: list[NDArray[Any]] = []
+    """The evidence at the wanted visits of a table whose target column holds visible targets only."""
     names: tuple[str, ...] = ()
-    for start, stop in _patient_blocks(visits.patient, block_visits):
+    room: list[NDArray[np.generic]] = []
+    done, total = 0, int(wanted.sum())
+    for start, stop in patient_blocks(visits.patient, block_visits):
         there = np.zeros(len(visits), dtype=bool)
         there[start:stop] = True
-        block = _read_block(visits.take(there), source, device)
-        block.own[block.own != NONE] += start
-        room = room or [np.empty((len(visits), *each.shape[1:]), each.dtype) for each in _per_visit(block)]
-        names = block.names
-        for whole, part in zip(room, _per_visit(block), strict=True):
-            whole[start:stop] = part
-    matrix, target, own, *rest = room
-    kriged, analogues = Kriged(*rest[:4]), Analogues(*rest[4:])
-    return Evidence(matrix, names, visits, target, own, kriged, analogues, source)
+        names, parts = _read_block(visits.take(there), source, np.flatnonzero(wanted[start:stop]), device)
+        room = room or [np.empty((total, *each.shape[1:]), each.dtype) for each in parts]
+        for whole, part in zip(room, parts, strict=True):
+            whole[done : done + len(part)] = part
+        done += len(parts[0])
+    matrix, target, course, time, nothing = room
+    return Evidence(matrix, names, target, course, time, nothing)  # type: ignore[arg-type]
 
 
-def _patient_blocks(patient: IntArray, block_visits: int) -> Iterator[tuple[int, int]]:
-    """Spans of rows with about `block_visits` each; no patient is cut in two."""
+def patient_blocks(patient: IntArray, block_visits: int) -> Iterator[tuple[int, int]]:
+    """Spans of rows with about `block_visits` each; no patient is cut in two. An empty table is one empty span."""
     start = 0
-    while start < len(patient):
+    while start < len(patient) or start == 0:
         stop = min(start + block_visits, len(patient))
-        stop = int(np.searchsorted(patient, patient[stop - 1], side="right"))
+        stop = int(np.searchsorted(patient, patient[stop - 1], side="right")) if stop else 0
         yield start, stop
+        if stop == start:
+            return
         start = stop
 
 
-def _per_visit(part: Evidence) -> list[NDArray[Any]]:
-    return [part.matrix, part.target, part.own, *vars(part.kriged).values(), *vars(part.analogues).values()]
-
-
-def _read_block(visits: VisitArrays, source: EvidenceSource, device: str) -> Evidence:
-    record = read_record(visits, source.units, past_only=source.settings.past_only)
-    own = _own(record, source.settings)
-    kriged = krige(source.kriging, _design(record, source.units), record.target, visits.time, own)
-    analogues = find_analogues(record, source.panel, source.settings.analogues, device)
-    columns = (
-        _visit_columns(record)
-        | _target_columns(record, own, source.settings)
-        | _kriged_columns(kriged)
-        | _lab_columns(record, past_only=source.settings.past_only)
-        | _analogue_columns(analogues, source.panel)
+def _read_block(
+    visits: VisitArrays, source: Source, rows: IntArray, device: str
+) -> tuple[tuple[str, ...], list[NDArray[np.generic]]]:
+    record = read_record(visits, source.units, past_only=source.past_only)
+    carried = _carried(record, source, rows, device)
+    of_every_visit = (
+        _visit_columns(record) | _own_summary(record) | _lab_columns(record, past_only=source.past_only)
     )
-    matrix = np.empty((len(visits), len(columns)), np.float32)
+    of_visits_read = (
+        _target_columns(record, carried, source)
+        | _course_columns(carried.predicted)
+        | _analogue_columns(carried.analogues, source.panel)
+    )
+    columns = {name: column[rows] for name, column in of_every_visit.items()} | of_visits_read
+    matrix = np.empty((len(rows), len(columns)), np.float32)
     for place, column in enumerate(columns.values()):
         matrix[:, place] = column
-    return Evidence(matrix, tuple(columns), visits, record.target, own, kriged, analogues, source)
+    nothing = (carried.own == NONE).all(axis=1) & np.isnan(record.filled[rows]).all(axis=1)
+    parts = [matrix, record.target[rows], carried.predicted.mean, visits.time[rows], nothing]
+    return tuple(columns), parts
 
 
-def _own(record: Record, settings: EvidenceSettings) -> IntArray:
+def read_carried(visits: VisitArrays, source: Source, rows: IntArray, device: str = "cpu") -> Carried:
+    """The visits that stand behind the evidence at some rows, for explanations."""
+    return _carried(read_record(visits, source.units, past_only=source.past_only), source, rows, device)
+
+
+def _carried(record: Record, source: Source, rows: IntArray, device: str) -> Carried:
+    own = _own(record, source.own_each_way, past_only=source.past_only)
+    predicted = predict_course(
+        source.course, _design(record, source.units), record.target, record.visits.time, own, rows
+    )
+    analogues = find_analogues(record, source.panel, source.analogues, rows, device)
+    return Carried(rows, own[rows], predicted, analogues)
+
+
+def _own(record: Record, each_way: int, *, past_only: bool) -> IntArray:
     """The one place that says which visible targets of a patient were known at a visit."""
-    after = 0 if settings.past_only else settings.own_each_way
     visible, known_from = ~np.isnan(record.target), record.target_known_from
-    return nearest_own_visits(record.visits.patient, visible, settings.own_each_way, after, known_from)
+    after = 0 if past_only else each_way
+    return nearest_own_visits(record.visits.patient, visible, each_way, after, known_from)
 
 
 def _design(record: Record, units: Units) -> FloatArray:
@@ -197,19 +195,19 @@ def _visit_columns(record: Record) -> Columns:
     return columns | dict(zip(visits.attribute_names, record.attributes.T, strict=True))
 
 
-def _target_columns(record: Record, own: IntArray, settings: EvidenceSettings) -> Columns:
-    """Visible targets of the same patient: the nearest ones with gaps, and their summary."""
-    known = take(record.target, own)
-    gaps = np.abs(take(record.visits.time, own) - record.visits.time[:, None])
+def _target_columns(record: Record, carried: Carried, source: Source) -> Columns:
+    """Visible targets of the same patient nearest to each visit read, with their gaps."""
+    known, time = take(record.target, carried.own), record.visits.time
+    gaps = np.abs(take(time, carried.own) - time[carried.rows, None])
     places = {"previous": 0, "second previous": 1}
-    if not settings.past_only:
-        places |= {"next": settings.own_each_way, "second next": settings.own_each_way + 1}
+    if not source.past_only:
+        places |= {"next": source.own_each_way, "second next": source.own_each_way + 1}
     columns = {f"target {name}": known[:, place] for name, place in places.items()}
     columns |= {f"target {name} gap": gaps[:, place] for name, place in places.items()}
-    if not settings.past_only:
+    if not source.past_only:
         ends = known[:, 0], gaps[:, 0], known[:, places["next"]], gaps[:, places["next"]]
         columns["target between"] = between(*ends)
-    return columns | _own_summary(record)
+    return columns
 
 
 def _own_summary(record: Record) -> Columns:
@@ -249,12 +247,12 @@ def _running(table: IntArray, patient: IntArray) -> IntArray:
     return running[1:] - running[first_visit(patient)]
 
 
-def _kriged_columns(kriged: Kriged) -> Columns:
+def _course_columns(predicted: Predicted) -> Columns:
     return {
-        "course": kriged.mean,
-        "course deviation": kriged.deviation,
-        "regression": kriged.regression,
-        "course beyond regression": kriged.mean - kriged.regression,
+        "course": predicted.mean,
+        "course deviation": predicted.deviation,
+        "regression": predicted.regression,
+        "course beyond regression": predicted.mean - predicted.regression,
     }
 
 

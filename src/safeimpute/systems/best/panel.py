@@ -52,10 +52,10 @@ def fit_panel(
     return Panel(known.values, known.trends, known.patient, record.target[kept], regression[kept], radius)
 
 
-def find_analogues(record: Record, panel: Panel, count: int, device: str) -> Analogues:
-    """The `count` closest panel visits of other patients within the panel's radius."""
+def find_analogues(record: Record, panel: Panel, count: int, rows: IntArray, device: str) -> Analogues:
+    """The `count` closest panel visits of other patients within the panel's radius, for the visits at `rows`."""
     pairs = value_neighbours(
-        profiles(record),
+        profiles(record).at(rows),
         panel.profiles,
         value_radius=panel.radius,
         trend_radius=panel.radius,
@@ -63,7 +63,7 @@ def find_analogues(record: Record, panel: Panel, count: int, device: str) -> Ana
         device=device,
     )
     places = np.arange(len(pairs)) - np.searchsorted(pairs.query, pairs.query)
-    shape = (len(record), count)
+    shape = (len(rows), count)
     found, by_value, by_trend = np.full(shape, NONE, np.int64), np.full(shape, np.nan), np.full(shape, np.nan)
     found[pairs.query, places] = pairs.reference
     by_value[pairs.query, places] = pairs.value_distance

@@ -6,12 +6,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from safeimpute.records.arrays import FloatArray, IntArray, VisitArrays
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 from safeimpute.records.clocks import first_row_to_know, known_at_visit
 from safeimpute.records.history import first_visit
-from safeimpute.records.own_visits import nearest_own_visits, take
-from safeimpute.splits.roles import Task
-from safeimpute.systems.scaling import LogLabs, Scaler, fit_scaler
+from safeimpute.records.own_visits import around
+from safeimpute.settings import LogLabs
+from safeimpute.systems.scaling import Scaler, fit_scaler
 from safeimpute.systems.trends import lab_trends, rate
 
 Entry = TypeVar("Entry", bound=np.generic)
@@ -49,16 +49,16 @@ class Record:
         return len(self.visits)
 
 
-def fit_units(task: Task, log_labs: LogLabs = "auto") -> Units:
-    """Scales from the values visible at training visits."""
-    visits = task.visits
-    labs = fit_scaler(visits.labs, visits.lab_names, task.training, log_labs)
+def fit_units(visits: VisitArrays, log_labs: LogLabs = "auto") -> Units:
+    """Scales from the visits with a visible target."""
+    visible = ~np.isnan(visits.target_values)
+    labs = fit_scaler(visits.labs, visits.lab_names, visible, log_labs)
     trends = lab_trends(visits.patient, visits.time, _others(visits, labs.standardise(visits.labs)))
-    follow_up = _follow_up(visits)[task.training]
+    follow_up = _follow_up(visits)[visible]
     return Units(
         labs=labs,
-        trends=_plain_scaler(trends, task),
-        attributes=_plain_scaler(visits.attributes, task),
+        trends=_plain_scaler(trends, visible),
+        attributes=_plain_scaler(visits.attributes, visible),
         follow_up_days=float(follow_up.std()) if len(follow_up) and follow_up.std() > 0 else 1.0,
     )
 
@@ -101,15 +101,11 @@ def between(
 
 
 def _around(visits: VisitArrays, drawn: FloatArray, known_from: IntArray | None) -> tuple[FloatArray, ...]:
-    columns = []
+    found = np.empty((4, *drawn.shape))
     for place, lab in enumerate(drawn.T):
         known = None if known_from is None else known_from[:, place]
-        rows = nearest_own_visits(visits.patient, ~np.isnan(lab), before=1, after=1, known_from=known)
-        gaps = np.abs(take(visits.time, rows) - visits.time[:, None])
-        columns.append((take(lab, rows), gaps))
-    values = np.stack([value for value, _ in columns], axis=2) if columns else np.empty((len(drawn), 2, 0))
-    gaps = np.stack([gap for _, gap in columns], axis=2) if columns else np.empty((len(drawn), 2, 0))
-    return values[:, 0], gaps[:, 0], values[:, 1], gaps[:, 1]
+        found[:, :, place] = around(visits.patient, visits.time, lab, known)
+    return tuple(found)
 
 
 def _others(visits: VisitArrays, table: NDArray[Entry]) -> NDArray[Entry]:
@@ -121,5 +117,5 @@ def _follow_up(visits: VisitArrays) -> FloatArray:
     return visits.time - visits.time[first_visit(visits.patient)]
 
 
-def _plain_scaler(table: FloatArray, task: Task) -> Scaler:
-    return fit_scaler(table, tuple("" for _ in range(table.shape[1])), task.training, log_labs=())
+def _plain_scaler(table: FloatArray, visible: BoolArray) -> Scaler:
+    return fit_scaler(table, tuple("" for _ in range(table.shape[1])), visible, log_labs=())

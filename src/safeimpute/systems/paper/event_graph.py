@@ -17,25 +17,11 @@ from safeimpute.neighbours.search import (
     value_neighbours,
 )
 from safeimpute.records.arrays import BoolArray, FloatArray, VisitArrays
+from safeimpute.settings import GraphSettings
 from safeimpute.splits.roles import Task
 from safeimpute.systems.paper.edges import NO_EDGES, Edges, default_max_gap, temporal_edges, value_edges
-from safeimpute.systems.scaling import LogLabs, Scaler, fit_scaler, standardise_columns
+from safeimpute.systems.scaling import Scaler, fit_scaler, standardise_columns
 from safeimpute.systems.trends import lab_trends
-
-
-@dataclass(frozen=True)
-class GraphSettings:
-    """How visits are joined; None lets the data decide."""
-
-    max_gap_days: float | None = None  # Delta_t; default: 95th percentile of gaps
-    value_radius: float | None = None  # tau_v; default: the radius that gives `median_degree`
-    trend_radius: float | None = None  # tau_delta; likewise
-    median_degree: int = 16
-    max_neighbors: int | None = 32  # None: the paper's uncapped graph
-    fallback: bool = True  # join a visit no trend can be compared with to its nearest by value
-    use_temporal: bool = True  # the ablations' switches
-    use_value: bool = True
-    log_labs: LogLabs = "auto"
 
 
 @dataclass(frozen=True)

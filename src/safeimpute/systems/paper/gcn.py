@@ -15,31 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from safeimpute.records.arrays import BoolArray, FloatArray
+from safeimpute.settings import GcnSettings, GraphSettings, PerturbationSettings
 from safeimpute.splits.roles import Task
 from safeimpute.systems.paper.adjacency import Adjacency, propagate
-from safeimpute.systems.paper.event_graph import EventGraph, GraphSettings, build_graph
-from safeimpute.systems.paper.perturbation import PerturbationSettings, draw_kept, keep_probability
+from safeimpute.systems.paper.event_graph import EventGraph, build_graph
+from safeimpute.systems.paper.perturbation import draw_kept, keep_probability
 from safeimpute.systems.protocol import Imputation
 
 Relations = tuple[Tensor, Tensor]  # normalised matrices: temporal, value
-
-
-@dataclass(frozen=True)
-class GcnSettings:
-    """The network and its training."""
-
-    layers: int = 2
-    width: int = 64
-    gate: bool = True  # ablation: without it the two messages are averaged
-    reconstruction_weight: float = 0.1  # lambda; 0 switches the auxiliary loss off
-    masked_labs: float = 0.15  # share of visible other labs hidden per epoch
-    hidden_targets: float = 0.5  # share of training targets hidden per epoch
-    huber: float = 1.0  # eta, in z-units
-    learning_rate: float = 1e-2
-    weight_decay: float = 5e-4
-    epochs: int = 500
-    check_every: int = 5  # epochs between looks at the validation error
-    patience: int = 40  # looks without improvement before stopping
 
 
 class GatedLayer(nn.Module):

@@ -1,26 +1,17 @@
 """Random thinning of a relation: an edge close to its threshold is dropped more often than a firm one."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from safeimpute.records.arrays import BoolArray, FloatArray
+from safeimpute.settings import PerturbationSettings
 from safeimpute.systems.paper.edges import Edges
 
 
-@dataclass(frozen=True)
-class PerturbationSettings:
-    """Keep probability of an edge with margin m: least + (most - least) * m ** sharpness."""
-
-    passes: int = 20
-    least: float = 0.5
-    most: float = 0.95
-    sharpness: float = 1.0
-
-
 def keep_probability(edges: Edges, settings: PerturbationSettings) -> FloatArray:
+    """pi = least + (most - least) * margin ** sharpness, per edge."""
     return settings.least + (settings.most - settings.least) * edges.margin**settings.sharpness
 
 

@@ -1,0 +1,49 @@
+"""What the settings say about a table: which column is what, the target's unit, what it can be in a living patient."""
+
+import numpy as np
+
+from safeimpute.errors import VisitsError
+from safeimpute.records.arrays import FloatArray
+from safeimpute.records.catalogue import load_catalogue
+from safeimpute.records.columns import ColumnChoice
+from safeimpute.settings import Settings
+
+
+def column_choice(settings: Settings) -> ColumnChoice:
+    """Which column is what, as far as the user said it."""
+    return ColumnChoice(
+        settings.target,
+        settings.subject,
+        settings.time,
+        settings.labs,
+        settings.attributes,
+        settings.exclude,
+    )
+
+
+def target_unit(settings: Settings) -> str | None:
+    """The target's unit: as given, else from the catalogue of labs."""
+    known = load_catalogue().labs.get(settings.target)
+    return settings.unit or (known.unit if known else None)
+
+
+def plausible_range(target: str, unit: str | None) -> tuple[float, float] | None:
+    """What the target can be in a living patient, where the catalogue knows it in this unit."""
+    known = load_catalogue().labs.get(target)
+    if known is None or unit != known.unit:
+        return None
+    return known.reject.low, known.reject.high
+
+
+def require_plausible(target: str, unit: str | None, values: FloatArray) -> None:
+    """Refuse a target (NaN where not measured) in another unit than the catalogue's, before any work."""
+    limits = plausible_range(target, unit)
+    measured = values[~np.isnan(values)]
+    if limits is None or not len(measured):
+        return
+    outside = int(np.sum((measured < limits[0]) | (measured > limits[1])))
+    if outside > len(measured) / 2:
+        raise VisitsError(
+            f"column {target!r} (target) lies outside {limits[0]:g} to {limits[1]:g} {unit} in {outside:,} of "
+            f"{len(measured):,} measured rows. If it is in another unit, name it: --unit, or unit= in Python."
+        )

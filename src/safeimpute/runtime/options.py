@@ -1,0 +1,204 @@
+"""How options are declared, checked and put into words; settings.py declares them, the surfaces derive from that."""
+
+import difflib
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from types import NoneType
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from safeimpute.errors import OptionError
+
+T = TypeVar("T")
+CHECKED: Any = {"extra": "forbid", "revalidate_instances": "always"}  # how pydantic reads a class of options
+
+
+@dataclass(frozen=True)
+class Option:
+    """What an option means and takes; pydantic reads the bounds as constraints on the annotated type."""
+
+    means: str
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    takes: str = ""  # in words, where type and bounds do not say it
+    default: str = ""  # in words, where the data or another option decides
+    flag: str = ""  # on the command line, where it is not the option's name
+    reads: Callable[[Any], Any] | None = None  # from what was typed to the type that is checked
+
+    __is_annotated_types_grouped_metadata__: ClassVar[Literal[True]] = True
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """The bounds there are, by pydantic's names."""
+        named = {"ge": self.least, "le": self.most, "gt": self.above, "lt": self.below}
+        return {name: bound for name, bound in named.items() if bound is not None}
+
+    def __iter__(self) -> Iterator[Any]:
+        """The bounds as pydantic takes them."""
+        from pydantic import BeforeValidator, Field
+
+        if self.bounds:
+            bounds: Any = self.bounds
+            yield from Field(**bounds).metadata
+            yield BeforeValidator(_a_number)
+        if self.reads is not None:
+            yield BeforeValidator(self.reads)
+
+
+def _a_number(given: Any) -> Any:
+    """Neither true nor false, neither NaN nor infinite."""
+    if isinstance(given, bool) or (isinstance(given, float) and not math.isfinite(given)):
+        raise ValueError("not a number")
+    return given
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One option as its class declares it."""
+
+    path: tuple[str, ...]  # tables of the TOML file, then the name
+    hint: Any
+    about: Option
+    default: Any  # inspect.Parameter.empty where it must be given
+
+    @property
+    def name(self) -> str:
+        return self.path[-1]
+
+    @property
+    def parameter(self) -> str:
+        """The name by which commands take it."""
+        return self.about.flag or self.name
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.parameter.replace("_", "-")
+
+    @property
+    def needed(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def takes(self) -> str:
+        """Which values it takes, in words."""
+        return self.about.takes or _in_words(self.hint, self.about)
+
+    @property
+    def default_in_words(self) -> str:
+        """What holds where it is not given; empty where it must be."""
+        if self.needed or self.about.default:
+            return self.about.default
+        if isinstance(self.default, tuple):
+            return ",".join(f"{each:g}" if isinstance(each, float) else each for each in self.default)
+        return str(self.default).lower() if isinstance(self.default, bool | NoneType) else str(self.default)
+
+
+def declared(kind: type, path: tuple[str, ...] = ()) -> Iterator[Declared]:
+    """The options of a settings class, those of its tables after its own."""
+    hints, tables = get_type_hints(kind, include_extras=True), tables_of(kind)
+    for each in fields(kind):
+        if each.name not in tables:
+            hint, about = get_args(hints[each.name])
+            yield Declared((*path, each.name), hint, about, _default(each))
+    for name, table in tables.items():
+        yield from declared(table, (*path, name))
+
+
+def tables_of(kind: type) -> dict[str, type]:
+    """The classes of options that a class of options holds, by name."""
+    hints = get_type_hints(kind)
+    return {each.name: hints[each.name] for each in fields(kind) if is_dataclass(hints[each.name])}
+
+
+def parameters_of(kind: type) -> list[inspect.Parameter]:
+    """The options of a settings class as keyword-only parameters of a signature."""
+    hints = get_type_hints(kind)
+    return [
+        inspect.Parameter(
+            each.name, inspect.Parameter.KEYWORD_ONLY, default=_default(each), annotation=hints[each.name]
+        )
+        for each in fields(kind)
+    ]
+
+
+def checked(kind: type[T], given: Mapping[str, Any]) -> T:
+    """The class of options filled from values by name, or an error that names the option and what it takes."""
+    from pydantic import ValidationError
+
+    reader = _reader(kind)  # type: ignore[arg-type]  # a class is hashable
+    try:
+        read: T = reader.validate_python(given)
+    except ValidationError as error:
+        raise OptionError(_fault(kind, error.errors(include_url=False)[0])) from None
+    return read
+
+
+@cache
+def _reader(kind: type) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def _fault(kind: type, error: Mapping[str, Any]) -> str:
+    """What was wrong with which option, and what it takes."""
+    known = {each.path: each for each in declared(kind)}
+    path = tuple(part for part in error["loc"] if isinstance(part, str))
+    found = next((known[path[:n]] for n in range(len(path), 0, -1) if path[:n] in known), None)
+    if found is None:
+        return _unknown(path, error, known)
+    name = ".".join(found.path) + (f" ({found.flag})" if found.about.flag else "")
+    if error["type"].startswith("missing"):
+        return f"{name} is needed: {found.takes}. {found.about.means}"
+    return f"{name} takes {found.takes}; given: {_shortened(error['input'])}. {found.about.means}"
+
+
+def _unknown(
+    path: tuple[str, ...], error: Mapping[str, Any], known: Mapping[tuple[str, ...], Declared]
+) -> str:
+    """Not an option: a misspelt name, or something else where a table of options belongs."""
+    written = ".".join(path)
+    inside = [each[len(path)] for each in known if each[: len(path)] == path]
+    if inside:
+        return f"{written} holds options ({', '.join(dict.fromkeys(inside))}); given: {_shortened(error['input'])}."
+    beside = list(dict.fromkeys(each[len(path) - 1] for each in known if each[: len(path) - 1] == path[:-1]))
+    close = difflib.get_close_matches(path[-1], beside, n=1)
+    hint = f"Did you mean {close[0]!r}?" if close else f"Options here: {', '.join(beside)}."
+    return f"{written!r} is no option. {hint}"
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _default(entry: Any) -> Any:
+    if entry.default is not MISSING:
+        return entry.default
+    return inspect.Parameter.empty if entry.default_factory is MISSING else entry.default_factory()
+
+
+def _in_words(hint: Any, about: Option) -> str:
+    """A type and its range."""
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", NoneType: "none"}
+    if get_origin(hint) is Literal:
+        *first, last = get_args(hint)
+        return f"{', '.join(first)} or {last}"
+    if NoneType in get_args(hint):
+        return _in_words(get_args(hint)[0], about) + ", or none"
+    return " ".join(filter(None, (words[hint], _bounds(about))))
+
+
+def _bounds(about: Option) -> str:
+    if about.least is not None and about.most is not None:
+        return f"from {_number(about.least)} to {_number(about.most)}"
+    named = {"above": about.above, "at least": about.least, "below": about.below, "at most": about.most}
+    return " and ".join(f"{word} {_number(bound)}" for word, bound in named.items() if bound is not None)
+
+
+def _number(bound: float) -> str:
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"

@@ -1,0 +1,89 @@
+"""The ledger: per patient and threshold, what a release up to that risk would cost beyond the level.
+
+For a rule "release if risk <= T" a patient's balance is X_q(T) = sum over its measured visits of
+w_i 1{risk_i <= T} (1{risky_i} - alpha), w_i the odds that a visit like i is unmeasured. Its mean over patients is the
+expected excess of risky values among the released unmeasured ones. The proofs are in docs/guarantee.md.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
+
+THRESHOLDS = 200  # tried by a release; quantiles of risk, which read no error
+AT_ONCE = 2_000_000  # balances held at a time
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Measured visits inside the promise, whose errors are known; patients without any count too."""
+
+    patient: IntArray  # 0 … n_patients - 1, in any order
+    risk: FloatArray
+    weight: FloatArray  # odds of being unmeasured
+    risky: BoolArray
+    n_patients: int
+
+    def at(self, rows: BoolArray) -> "Entries":
+        """Some of the visits; all patients stay."""
+        return Entries(
+            self.patient[rows], self.risk[rows], self.weight[rows], self.risky[rows], self.n_patients
+        )
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What the patients' balances come to at each threshold."""
+
+    thresholds: FloatArray  # increasing
+    balance: FloatArray  # sum over patients
+    worst: FloatArray  # largest balance of one patient
+    weight: FloatArray  # of all visits at or below the threshold
+    visit_weight: FloatArray  # of one of them, counted by weight
+    patients: FloatArray  # of equal size, worth those below the threshold
+
+
+def risk_grid(risk: FloatArray, most: int = THRESHOLDS) -> FloatArray:
+    """Up to `most` increasing thresholds: evenly spaced quantiles of the risks in scope, measured or not."""
+    if not len(risk):
+        return np.empty(0)
+    return np.unique(np.quantile(risk, np.arange(1, most + 1) / most, method="inverted_cdf"))
+
+
+def keep_ledger(entries: Entries, thresholds: FloatArray, alpha: float) -> Ledger:
+    """Add up the balances at every threshold; memory stays bounded however many patients there are."""
+    amount = entries.weight * (entries.risky - alpha)
+    columns: list[tuple[FloatArray, ...]] = []
+    for part in _spans(len(thresholds), entries.n_patients):
+        balance = per_patient(entries, amount, thresholds[part])
+        size = per_patient(entries, entries.weight, thresholds[part])
+        total, squares = size.sum(axis=0), np.square(size).sum(axis=0)
+        effective = np.divide(total**2, squares, out=np.zeros_like(total), where=squares > 0)
+        columns.append((balance.sum(axis=0), balance.max(axis=0, initial=0.0), total, effective))
+    joined = [np.concatenate(each) for each in zip(*columns, strict=True)] or [np.empty(0)] * 4
+    heavy = below(entries.risk, np.square(entries.weight), thresholds)
+    visit_weight = np.divide(heavy, joined[2], out=np.zeros_like(heavy), where=joined[2] > 0)
+    return Ledger(thresholds, joined[0], joined[1], joined[2], visit_weight, joined[3])
+
+
+def per_patient(entries: Entries, amount: FloatArray, thresholds: FloatArray) -> FloatArray:
+    """Per patient and threshold the sum of `amount` over visits with risk <= threshold."""
+    columns = len(thresholds) + 1
+    cell = entries.patient * columns + np.searchsorted(thresholds, entries.risk, side="left")
+    sums = np.bincount(cell, weights=amount, minlength=entries.n_patients * columns)
+    return np.cumsum(sums.reshape(entries.n_patients, columns)[:, :-1], axis=1, dtype=np.float64)
+
+
+def below(risk: FloatArray, amount: FloatArray, thresholds: FloatArray) -> FloatArray:
+    """Per threshold the sum of `amount` over visits with risk <= threshold."""
+    place = np.searchsorted(thresholds, risk, side="left")
+    sums = np.bincount(place, weights=amount, minlength=len(thresholds) + 1)
+    return np.asarray(np.cumsum(sums)[:-1], dtype=np.float64)
+
+
+def _spans(thresholds: int, patients: int) -> Iterator[slice]:
+    step = max(1, AT_ONCE // max(patients, 1))
+    for start in range(0, thresholds, step):
+        yield slice(start, start + step)

@@ -1,0 +1,185 @@
+"""The default system, cross-fitted: every patient is estimated by the model of its own fold, which never saw it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from safeimpute.records.arrays import BoolArray, IntArray, VisitArrays
+from safeimpute.runtime.memory import Size, block_within_ceiling
+from safeimpute.runtime.progress import Progress, Stopwatch, silent
+from safeimpute.settings import BestSettings
+from safeimpute.splits.folds import fold_of, require_learnable
+from safeimpute.splits.roles import Task
+from safeimpute.splits.streams import Stream, generator
+from safeimpute.systems.best.explain import explain
+from safeimpute.systems.best.fold_model import FoldModel, Lesson, fit_fold_model
+from safeimpute.systems.protocol import Arrays, Estimates, Imputation, Support
+from safeimpute.systems.state import Plain, State
+from safeimpute.tolerance import Tolerance
+
+
+@dataclass(frozen=True)
+class FrozenBest:
+    """One model per fold: a visit's estimates depend on its own patient's visits and on these alone."""
+
+    models: tuple[FoldModel, ...]
+    seed: int
+
+    def fold(self, visits: VisitArrays) -> IntArray:
+        """The fold of every visit's patient."""
+        return fold_of(visits.patient_key, self.seed, len(self.models))
+
+    def estimate(self, visits: VisitArrays, device: str = "cpu") -> Estimates:
+        """Value and risk of every visit, by the model of its patient's fold."""
+        fold = self.fold(visits)
+        parts = [
+            (rows, model.estimate(visits.take(rows), device)) for rows, model in _by_fold(fold, self.models)
+        ]
+        return _joined(len(visits), parts)
+
+    def state(self) -> State:
+        """All models, without code."""
+        arrays: Arrays = {}
+        plain: Plain = {"seed": self.seed, "models": []}
+        for number, model in enumerate(self.models):
+            tensors, facts = model.state()
+            plain["models"].append(facts)
+            arrays |= {f"{number}.{name}": each for name, each in tensors.items()}
+        return arrays, plain
+
+    @classmethod
+    def from_state(cls, arrays: Arrays, plain: Plain) -> "FrozenBest":
+        """What `state` took apart."""
+        models = []
+        for number, facts in enumerate(plain["models"]):
+            start = f"{number}."
+            own = {name.removeprefix(start): each for name, each in arrays.items() if name.startswith(start)}
+            models.append(FoldModel.from_state(own, facts))
+        return cls(tuple(models), plain["seed"])
+
+
+@dataclass(frozen=True)
+class FittedBest:
+    """The cross-fitted system beside the table it was fitted to."""
+
+    frozen: FrozenBest
+    visits: VisitArrays
+    estimates: Estimates
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def arrays(self) -> Arrays:
+        """Nothing beside the frozen models."""
+        return {}
+
+    def explain(self, rows: IntArray) -> Support:
+        """The visits that carried the values at some rows."""
+        fold = self.frozen.fold(self.visits)
+        parts = [
+            explain(model.source, self.visits, rows[fold[rows] == number])
+            for number, model in enumerate(self.frozen.models)
+        ]
+        joined = [np.concatenate(columns) for columns in zip(*(vars(p).values() for p in parts), strict=True)]
+        order = np.argsort(joined[0], kind="stable")
+        return Support(*(column[order] for column in joined))
+
+
+def fit_best(
+    visits: VisitArrays,
+    settings: BestSettings,
+    tolerance: Tolerance,
+    seed: int,
+    *,
+    past_only: bool = False,
+    calendar: bool = True,
+    device: str = "cpu",
+    progress: Progress = silent,
+) -> FittedBest:
+    """Fit one model per fold of patients; the target column of `visits` holds visible targets only.
+
+    Raises VisitsError where the table is too small to learn from, OptionError where a memory ceiling cannot be kept.
+    """
+    settings = replace(settings, block_visits=block_within_ceiling(size_of(visits, settings, past_only), settings.block_visits))
+    fold = fold_of(visits.patient_key, seed, settings.folds)
+    target = visits.lab_names[visits.target]
+    require_learnable(target, visits.patient, ~np.isnan(visits.target_values), fold)
+    watch, lesson = Stopwatch(), Lesson(settings, tolerance, past_only, calendar)
+    models: list[FoldModel] = []
+    parts: list[tuple[BoolArray, Estimates]] = []
+    for number in range(settings.folds):
+        progress(f"learning values and risks, fold {number + 1} of {settings.folds}", number / settings.folds)
+        others = fold != number
+        with watch.stage("fit"):
+            rng = generator(seed, Stream.FIT, number)
+            model = fit_fold_model(visits.take(others), fold[others], lesson, rng, device)
+        models.append(model)
+        if not others.all():
+            with watch.stage("estimate"):
+                parts.append((~others, model.estimate(visits.take(~others), device)))
+    return FittedBest(FrozenBest(tuple(models), seed), visits, _joined(len(visits), parts), watch.seconds)
+
+
+def size_of(visits: VisitArrays, settings: BestSettings, past_only: bool) -> Size:
+    """What the memory of a fit to these visits depends on."""
+    return Size(
+        visits=len(visits),
+        measured=int(np.sum(~np.isnan(visits.target_values))),
+        labs=visits.labs.shape[1] - 1,
+        attributes=visits.attributes.shape[1],
+        own=settings.own_each_way * (1 if past_only else 2),
+        analogues=settings.analogues,
+    )
+
+
+def _by_fold(fold: IntArray, models: tuple[FoldModel, ...]) -> Iterator[tuple[BoolArray, FoldModel]]:
+    for number, model in enumerate(models):
+        rows = fold == number
+        if rows.any():
+            yield rows, model
+
+
+def _joined(visits: int, parts: list[tuple[BoolArray, Estimates]]) -> Estimates:
+    """Estimates of some visits each, put together."""
+    first = parts[0][1]
+    value, risk, spread = (np.empty(visits) for _ in range(3))
+    nothing = np.empty(visits, dtype=bool)
+    signals = {name: np.empty(visits) for name in first.signals}
+    for rows, part in parts:
+        value[rows], risk[rows], spread[rows], nothing[rows] = part.value, part.risk, part.spread, part.no_evidence
+        for name, column in signals.items():
+            column[rows] = part.signals[name]
+    return Estimates(value, risk, spread, nothing, first.learnt_for, signals)
+
+
+class BestImputer:
+    """The system as one imputation method among others: visible are training and validation targets alike."""
+
+    def __init__(self, settings: BestSettings | None = None) -> None:
+        self.settings = settings or BestSettings()
+
+    def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> "FittedBestImputer":
+        """Cross-fit; the risk's tolerance is of no consequence to the values."""
+        visible = visible_targets(task)
+        error = float(np.nanstd(visible.target_values)) or 1.0
+        seed = int(rng.integers(2**31))
+        return FittedBestImputer(
+            fit_best(visible, self.settings, Tolerance(error), seed, device=device).frozen
+        )
+
+
+@dataclass(frozen=True)
+class FittedBestImputer:
+    """Frozen models that impute any task."""
+
+    frozen: FrozenBest
+
+    def impute(self, task: Task) -> Imputation:
+        """Impute every visit from its patient's other visible targets."""
+        estimates = self.frozen.estimate(visible_targets(task))
+        return Imputation(estimates.value, estimates.signals)
+
+
+def visible_targets(task: Task) -> VisitArrays:
+    """The task's visits with validation targets visible too: a cross-fitted system needs none set aside."""
+    target = np.where(task.validation, task.validation_target, task.visits.target_values)
+    return task.visits.with_target(target)

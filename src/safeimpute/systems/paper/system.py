@@ -1,0 +1,74 @@
+"""The paper's system: event graph, two-relation network, proxy risk; it knows only the visits of its own graph."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from safeimpute.records.arrays import FloatArray, IntArray
+from safeimpute.runtime.progress import Progress, Stopwatch, silent
+from safeimpute.settings import PaperSettings
+from safeimpute.splits.roles import Task
+from safeimpute.splits.streams import Stream, generator
+from safeimpute.systems.paper.event_graph import build_graph
+from safeimpute.systems.paper.gcn import FittedGcn, GcnImputer
+from safeimpute.systems.paper.proxy import proxy_risk
+from safeimpute.systems.protocol import Arrays, Estimates
+
+
+@dataclass(frozen=True)
+class FittedPaper:
+    """The trained network beside its estimates."""
+
+    network: FittedGcn
+    estimates: Estimates
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def frozen(self) -> None:
+        """Nothing: the graph is part of the model, so no other table can be estimated."""
+        return
+
+    def arrays(self) -> Arrays:
+        """The network's weights."""
+        return {
+            name: tensor.cpu().numpy() for name, tensor in self.network.network.state_dict().items()
+        }
+
+    def explain(self, rows: IntArray) -> None:  # noqa: ARG002
+        """Nothing: every visit within two steps has a part in a value."""
+        return
+
+
+def fit_paper(
+    task: Task, settings: PaperSettings, seed: int, device: str = "cpu", progress: Progress = silent
+) -> FittedPaper:
+    """Build the graph, train the network, and rank by instability and scarce evidence."""
+    watch, rng = Stopwatch(), generator(seed, Stream.FIT)
+    imputer = GcnImputer(
+        settings.gcn,
+        settings.graph,
+        settings.perturbation,
+        on_epoch=lambda done, most: progress("training the network", done / most),
+    )
+    progress("building the graph", 0.0)
+    with watch.stage("graph"):
+        graph = build_graph(task, settings.graph, rng, device)
+    with watch.stage("fit"):
+        fitted = imputer.fit_on(graph, task, rng, device)
+    progress("ranking by risk", 0.0)
+    with watch.stage("risk"):
+        imputation = fitted.impute(task)
+        risk = proxy_risk(imputation, settings.beta)
+    estimates = Estimates(
+        imputation.value, risk, np.ones(len(risk)), graph.without_evidence, None, imputation.signals
+    )
+    return FittedPaper(fitted, estimates, watch.seconds)
+
+
+def by_instability(estimates: Estimates) -> Estimates:
+    """The ablation of the risk: instability alone."""
+    risk: FloatArray = estimates.signals["instability"]
+    return Estimates(
+        estimates.value, risk, estimates.spread, estimates.no_evidence, None, estimates.signals
+    )
