@@ -48,7 +48,7 @@ NOT_COMPARED = {"seconds", "peak_mib"}
 # Where a module of ours stands: in this checkout, and where it stood in earlier ones.
 HOMES = {
     "tables": ("safeimpute.records.tables",),
-    "visits": ("safeimpute.records.visits",),
+    "visits": ("safeimpute.records.visits", "safeimpute.records.columns"),
     "simulate": ("safeimpute.records.simulate",),
     "bundled": ("safeimpute.records.bundled",),
     "catalogue": ("safeimpute.records.catalogue",),

@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -309,6 +310,10 @@ def picture(house: House) -> str:
     parts = [_lines(house, middle), *(_box(house, room, y) for room, y in middle.items())]
     floor = top + height * len(rooms)
     parts.append(_floor(floor))
+    parts.append(
+        '<text x="20" y="18" font-size="11" fill="#444">A line: the upper room imports the lower one, thicker where '
+        "more often. Red: an import against the flow.</text>"
+    )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 860 {floor + 60}" font-family="sans-serif">'
         '<title>The packages of safeimpute and what they import</title><rect width="100%" height="100%" fill="white"/>'
@@ -319,11 +324,12 @@ def picture(house: House) -> str:
 
 def _box(house: House, room: str, y: int) -> str:
     root = house.modules.get(f"{PACKAGE}.{room}")
-    purpose = (ast.get_docstring(root.tree) or "").splitlines()[0] if root else ""
+    opening = (ast.get_docstring(root.tree) or "").split("\n\n")[0] if root else ""
+    purpose = textwrap.shorten(opening.rstrip("."), 98, placeholder=" …")
     return (
         f'<rect x="20" y="{y - 16}" width="130" height="32" rx="5" fill="#eef3f8" stroke="#34577a"/>'
         f'<text x="85" y="{y + 5}" font-size="14" text-anchor="middle">{room}</text>'
-        f'<text x="300" y="{y + 4}" font-size="11" fill="#444">{escape(purpose[:100])}</text>'
+        f'<text x="300" y="{y + 4}" font-size="11" fill="#444">{escape(purpose)}</text>'
     )
 
 
@@ -337,10 +343,10 @@ def _lines(house: House, middle: dict[str, int]) -> str:
             continue
         start, end = middle[importer], middle[imported]
         reach = 150 + min(140, 10 + abs(end - start) // 4)
-        colour = "#5b7fa3" if end > start else "#c0392b"
+        colour, width = ("#5b7fa3", 0.6 + 0.15 * count) if end > start else ("#c0392b", 3.0)
         drawn.append(
             f'<path d="M150 {start + 3} C {reach} {start + 3}, {reach} {end - 3}, 150 {end - 3}" fill="none" '
-            f'stroke="{colour}" stroke-width="{min(3.0, 0.6 + 0.15 * count):.1f}" opacity="0.6">'
+            f'stroke="{colour}" stroke-width="{min(3.0, width):.1f}" opacity="0.6">'
             f"<title>{importer} imports {imported}: {count}</title></path>"
         )
     return "".join(drawn)

@@ -28,6 +28,7 @@ def invoke(*arguments: object) -> str:
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli")
     (folder / "quick.toml").write_text('preset = "paper"\n' + QUICK)
+    (folder / "best.toml").write_text("[best]\nfolds = 3\nanalogues = 8\n")
     invoke("simulate", "mimic4", "--patients", 150, "--seed", 4, "-o", folder / "visits.parquet", "--quiet")
     return folder
 
@@ -70,7 +71,7 @@ def test_run_leaves_the_whole_folder(files: Path) -> None:
     out = files / "run"
     output = invoke(
         *("run", files / "visits.parquet", "--target", "hba1c", "--tolerance", "1.0", "--fdr", "0.3"),
-        *("--claim", "visits", "--config", files / "quick.toml", "--out", out),
+        *("--config", files / "quick.toml", "--out", out),
     )
     assert {path.name for path in out.iterdir()} == {
         *("imputations.parquet", "imputations.csv", "summary.json", "run.json", "report.html"),
@@ -81,7 +82,7 @@ def test_run_leaves_the_whole_folder(files: Path) -> None:
     table = pl.read_parquet(out / "imputations.parquet")
     assert summary["released"] + summary["withheld"] == summary["missing"] == len(table)
     assert summary["unit"] == "%"
-    assert manifest["config"]["preset"] == "paper"
+    assert (manifest["config"]["preset"], manifest["config"]["claim"]) == ("paper", "visits")
     assert manifest["config"]["paper"]["gcn"]["epochs"] == 40
     assert len(manifest["input"]["sha256"]) == 64
     assert f"missing at {len(table):,} visits" in output
@@ -134,7 +135,7 @@ def test_evaluate_against_the_truth_of_unmeasured_visits(files: Path) -> None:
     target = files / "truth.json"
     invoke(
         *("evaluate", files / "visits.parquet", "--target", "hba1c", "--tolerance", "1.0", "--fdr", "0.3"),
-        *("--splits", 1, "--truth", files / "visits.truth.parquet", "--config", files / "quick.toml"),
+        *("--splits", 1, "--truth", files / "visits.truth.parquet", "--config", files / "best.toml"),
         *("--json", target),
     )
     result = json.loads(target.read_text())

@@ -34,9 +34,11 @@ PAGE = Path(__file__).parents[1] / "docs" / "options.md"
 
 def by_path(path: tuple[str, ...], value: Any) -> dict[str, Any]:
     """What is written to give one option a value."""
-    for name in reversed(path):
-        value = {name: value}
-    return NEEDED | value
+    *tables, name = path
+    given: dict[str, Any] = {name: value}
+    for table in reversed(tables):
+        given = {table: given}
+    return NEEDED | given
 
 
 def found_at(settings: Any, path: tuple[str, ...]) -> Any:

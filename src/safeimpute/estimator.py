@@ -26,9 +26,17 @@ from safeimpute.selection.cutoff import FEWEST_RISKY
 from safeimpute.selection.p_values import fewest_calibration
 from safeimpute.selection.release import Decision, Rule, too_few_patients
 from safeimpute.settings import Settings, make_settings, parameters_of
+from safeimpute.systems.best.system import FrozenBest
 from safeimpute.systems.protocol import Fitted
 
-AFTER_FIT = ("fdr", "promise", "confidence", "interval", "gammas", "unit")  # may still change before the first look
+AFTER_FIT = (
+    "fdr",
+    "promise",
+    "confidence",
+    "interval",
+    "gammas",
+    "unit",
+)  # may still change before the first look
 PARAMETERS = {parameter.name: parameter for parameter in parameters_of(Settings)}
 
 
@@ -311,7 +319,7 @@ class SafeImputer:
     def _freeze(self, settings: Settings) -> FrozenModel | None:
         """What scores new visits; None for a preset that cannot."""
         system = self.fitted_.frozen
-        if system is None:
+        if not isinstance(system, FrozenBest):
             return None
         decision = self.calibrated_.release(settings.allowed_error, rule_of(settings))
         self.looked_ = rule_of(settings)

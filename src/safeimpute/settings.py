@@ -203,7 +203,7 @@ class BestSettings:
 
     folds: Annotated[int, Option("Folds of patients; each is judged by the others.", least=3, most=10)] = 5
     own_each_way: Annotated[
-        int, Option("Own measured visits looked at before a visit, and after it.", least=1, most=50)
+        int, Option("Own measured visits looked at before a visit, and after it.", least=2, most=50)
     ] = 6
     analogues: Annotated[
         int, Option("Visits of other patients most like a visit that are looked at.", least=1, most=64)

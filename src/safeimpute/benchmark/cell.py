@@ -1,6 +1,12 @@
-"""One cell of the benchmark in a process of its own: fit a method on one split, score it, write what it found.
+"""One cell of the benchmark in a process of its own: a method on one split, judged, and what it found written down.
 
     python -m safeimpute.benchmark.cell STUDY_FOLDER METHOD SEED [--device cuda] [--parent PID]
+
+Every method is fitted twice. For accuracy it gets all values but the test's and takes its validation from them. For
+a release it is fitted once more by the paper's hold-out (70/15/15 of the rest), where a risk learnt from its own
+validation errors ranks its values, calibration visits decide under claim `visits`, and calibration and test, both
+hidden, are drawn anew many times. Presets are judged as shipped besides: `paper` by that hold-out with its own risk,
+`best` cross-calibrated under claim `unmeasured`, from the fit that its accuracy is judged by.
 
 Arrays only (NumPy, SciPy, torch, LightGBM, scikit-learn), so that it also runs on a bare GPU machine.
 """
@@ -9,192 +15,179 @@ import argparse
 import hashlib
 import os
 import platform
-import resource
 import signal
-import sys
 import threading
 import time
 import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from safeimpute.benchmark.cells import CellName, Study, read_study, save_cell, save_failure
-from safeimpute.benchmark.registry import make_imputer
+from safeimpute.benchmark.cells import Arrays, CellName, Study, read_study, save_cell, save_failure
+from safeimpute.benchmark.effort import scaled
+from safeimpute.benchmark.hold_out import hold_out_trial, impute_held_out
+from safeimpute.benchmark.registry import METHODS
+from safeimpute.benchmark.result import CellFigures, Machine, packed
+from safeimpute.benchmark.tasks import opened
+from safeimpute.benchmark.tasks import task_for as task_for
 from safeimpute.errors import SafeImputeError
 from safeimpute.evaluation import metrics
-from safeimpute.evaluation.evaluate import REPARTITION_STREAM, ScoredSplit, release_scores, repartition
-from safeimpute.records.arrays import BoolArray, FloatArray, VisitArrays
-from safeimpute.selection.claims import Claim
-from safeimpute.selection.pipeline import Scored, Split, score_split, split_for
-from safeimpute.selection.release import NO_EVIDENCE, OUT_OF_RANGE
-from safeimpute.splits.roles import Role, Task, hide
-from safeimpute.systems.best.evidence import EvidenceSettings, fit_evidence, read_evidence
-from safeimpute.systems.best.risk import fit_risk, prepare_risk
-from safeimpute.systems.paper.gcn import GcnImputer
-from safeimpute.systems.presets import FIT_STREAM, BestSettings, PaperSettings, Plan, VisitScores
-from safeimpute.systems.protocol import Imputation, scaled
-from safeimpute.tolerance import Tolerance
+from safeimpute.evaluation.evaluate import outcome
+from safeimpute.evaluation.trials import Trial, draws, run_trials
+from safeimpute.records.arrays import FloatArray, VisitArrays
+from safeimpute.runtime.memory import peak_mib
+from safeimpute.settings import PaperSettings
+from safeimpute.splits.questions import draw_roles
+from safeimpute.splits.roles import Role
+from safeimpute.splits.streams import Stream, generator
+from safeimpute.systems.protocol import Imputation, Imputer
 
 PRESETS = ("paper", "best")
-RISK_STREAM = 15
-RELEASED = "released"  # packed bits: levels x re-partitions x visits
+VALUE, HELD_OUT_VALUE = "value", "held_out_value"  # of every visit, by the first fit and by the second
+OUTCOMES, SHIPPED_OUTCOMES = "outcomes", "shipped_outcomes"  # levels x draws x figures
+RELEASED = "released"  # packed bits: levels x draws x visits, of a preset as shipped
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A method on a split: the value accuracy is judged by, and the release that is judged."""
+class Fits:
+    """A method on a split: what accuracy is judged by, and what is released by the paper's hold-out."""
 
-    alone: FloatArray
-    result: ScoredSplit
-    signals: Imputation
+    value: FloatArray
+    held_out: Imputation
+    shipped: Trial | None  # of a preset
     seconds: dict[str, float]
-    machine: dict[
-        str, Any
-    ]  # where the method itself ran and what it held there; the risk that ranks it apart
+    machine: Machine
 
 
-def run_cell(study: Study, visits: VisitArrays, name: CellName, device: str) -> tuple[dict[str, Any], Any]:
-    """Scores (JSON-able) and arrays of one cell."""
-    split = split_for(Claim(), visits, name.seed, study.test_fraction)
-    task = hide(visits, split.roles)
-    fitted = _preset if name.method in PRESETS else _baseline
-    outcome = fitted(study, visits, split, task, name, device)
-    rows, truth, result = split.rows(Role.TEST), visits.target_values, outcome.result
-    scores = {
+def run_cell(study: Study, visits: VisitArrays, name: CellName, device: str) -> tuple[CellFigures, Arrays]:
+    """Figures and arrays of one cell."""
+    fit = {"paper": _paper, "best": _best}.get(name.method, _baseline)
+    fits = fit(study, visits, name, device)
+    roles, start = draw_roles(visits, name.seed, study.test_fraction), time.perf_counter()
+    told = study.settings(visits, "best", name.seed, claim="visits")
+    trial = hold_out_trial(visits, fits.held_out, roles, told, study.plausible, device)
+    seconds = {"graph": 0.0, "risk": time.perf_counter() - start, **fits.seconds}
+    tested, truth = roles == Role.TEST, visits.target_values
+    pair = fits.value[tested], truth[tested]
+    figures: CellFigures = {
         "error": None,
-        "mae": metrics.mean_absolute_error(outcome.alone[rows], truth[rows]),
-        "rmse": metrics.root_mean_squared_error(outcome.alone[rows], truth[rows]),
-        **_released(result, study),
-        "seconds": outcome.seconds,
-        "test_to_training": len(rows) / max(len(split.rows(Role.TRAINING)), 1),
-        **outcome.machine,
+        "mae": metrics.mean_absolute_error(*pair),
+        "rmse": metrics.root_mean_squared_error(*pair),
+        "auc": _auc(trial),
+        "shipped_auc": None if fits.shipped is None else _auc(fits.shipped),
+        "seconds": seconds,
+        "test_to_training": float(tested.sum() / max(int((~np.isnan(truth)).sum() - tested.sum()), 1)),
+        **fits.machine,
     }
-    if name.method not in PRESETS:
-        return scores, {"value": outcome.alone}
-    risk, nothing = validation_risk(task, outcome.signals, study.tolerance, name.seed, device)
-    again = _judge(study, visits, split, outcome.signals.value, risk, nothing, name.seed)
-    kept = {"value": outcome.alone, "released_value": result.value, RELEASED: released_sets(result, study)}
-    return scores | {"validation_risk": _released(again, study)}, kept
+    kept: Arrays = {VALUE: fits.value, HELD_OUT_VALUE: fits.held_out.value, OUTCOMES: _outcomes(trial, study)}
+    if fits.shipped is not None:
+        kept |= {SHIPPED_OUTCOMES: _outcomes(fits.shipped, study), RELEASED: released_sets(fits.shipped, study)}
+    return figures, kept
 
 
-def _baseline(
-    study: Study, visits: VisitArrays, split: Split, task: Task, name: CellName, device: str
-) -> Outcome:
-    """Any method of the registry, ranked by a risk learnt from its validation errors."""
-    start = time.perf_counter()
-    imputer = make_imputer(name.method, study.effort)
-    imputation = imputer.fit(task, np.random.default_rng([name.seed, FIT_STREAM]), device).impute(task)
-    fitted, machine = time.perf_counter(), _machine(device)
-    risk, nothing = validation_risk(task, imputation, study.tolerance, name.seed, device)
-    seconds = {"graph": 0.0, "fit": fitted - start, "risk": time.perf_counter() - fitted}
-    result = _judge(study, visits, split, imputation.value, risk, nothing, name.seed)
-    return Outcome(imputation.value, result, imputation, seconds, machine)
-
-
-def _preset(
-    study: Study, visits: VisitArrays, split: Split, task: Task, name: CellName, device: str
-) -> Outcome:
-    """`paper` or `best` as shipped, with its own risk."""
-    plan = _plan(study, name, device)
-    scored = score_split(visits, split, Claim(), plan, study.plausible)
-    result = ScoredSplit(scored, visits.target_values, split.rows(Role.TEST), seconds=0.0)
-    alone = result.value if name.method == "best" else _without_fallback(task, plan)
-    seconds = {stage: float(spent) for stage, spent in {"graph": 0.0, **scored.scores.seconds}.items()}
-    return Outcome(alone, result, Imputation(result.value, scored.scores.signals), seconds, _machine(device))
-
-
-def _plan(study: Study, name: CellName, device: str) -> Plan:
-    """A preset with its published settings, its networks trained for the study's share of the rounds."""
-    paper, best = PaperSettings(), BestSettings()
-    attention = best.blend.attention
-    if attention is not None:
-        attention = replace(attention, epochs=scaled(attention.epochs, study.effort))
-    return Plan(
-        preset="paper" if name.method == "paper" else "best",
-        tolerance=study.tolerance,
-        seed=name.seed,
-        device=device,
-        paper=replace(paper, gcn=replace(paper.gcn, epochs=scaled(paper.gcn.epochs, study.effort))),
-        best=BestSettings(replace(best.blend, attention=attention)),
-    )
-
-
-def _without_fallback(task: Task, plan: Plan) -> FloatArray:
-    """The paper judges its imputer alone without fallback edges; only the release has them."""
-    graph = replace(plan.paper.graph, fallback=False)
-    imputer = GcnImputer(plan.paper.gcn, graph, plan.paper.perturbation)
-    rng = np.random.default_rng([plan.seed, FIT_STREAM])
-    return imputer.fit(task, rng, plan.device).impute(task).value
-
-
-def validation_risk(
-    task: Task, imputation: Imputation, tolerance: Tolerance, seed: int, device: str
-) -> tuple[FloatArray, BoolArray]:
-    """A risk for any imputer from its errors at validation visits, and where nothing is known at all.
-
-    Its errors at training visits are in sample, hence of no use: they are hidden from the risk.
-    """
-    rng = np.random.default_rng([seed, RISK_STREAM])
-    evidence = read_evidence(task.visits, fit_evidence(task, EvidenceSettings(), rng), device)
-    unseen = replace(task, visits=task.visits.with_target(np.full(len(task.visits), np.nan)))
-    risk = fit_risk(prepare_risk(unseen, evidence, imputation, rng), tolerance, seed)
-    return risk.score(evidence, imputation), evidence.nothing_known
-
-
-def _judge(
-    study: Study,
+def impute_openly(
+    imputer: Imputer,
     visits: VisitArrays,
-    split: Split,
-    value: FloatArray,
-    risk: FloatArray,
-    nothing_known: BoolArray,
     seed: int,
-) -> ScoredSplit:
-    """A value and a risk, ready for the same release as the presets'."""
-    outside = {NO_EVIDENCE: nothing_known}
-    if study.plausible is not None:
-        outside[OUT_OF_RANGE] = (value < study.plausible[0]) | (value > study.plausible[1])
-    scores = VisitScores(
-        value=value,
-        risk=risk,
-        explored_risk=risk,
-        spread=np.ones(len(value)),
-        no_evidence=nothing_known,
-        features=np.empty((len(value), 0), dtype=np.float32),
-        seconds={},
+    test_fraction: float,
+    *,
+    stops: bool = True,
+    device: str = "cpu",
+) -> FloatArray:
+    """The first fit of a method, its values judged at the test's visits: all other values are visible.
+
+    What stopped the training is an input afterwards, except to methods that know no other table than their own.
+    """
+    task, _ = task_for(visits, seed, test_fraction, stops=stops)
+    return imputer.fit(task, generator(seed, Stream.FIT), device).impute(opened(task)).value
+
+
+def _baseline(study: Study, visits: VisitArrays, name: CellName, device: str) -> Fits:
+    """Any other method; its cost is that of the first fit."""
+    start, method = time.perf_counter(), METHODS[name.method]
+    imputer = method.make(study.effort)
+    value = impute_openly(
+        imputer, visits, name.seed, study.test_fraction, stops=method.stops, device=device
     )
-    plan = Plan("best", study.tolerance, seed)
-    scored = Scored(visits, split, scores, np.ones(len(value)), outside, Claim(), plan)
-    return ScoredSplit(scored, visits.target_values, split.rows(Role.TEST), seconds=0.0)
+    seconds, machine = {"fit": time.perf_counter() - start}, _machine(device)
+    return Fits(value, _again(study, visits, name, device), None, seconds, machine)
 
 
-def _released(result: ScoredSplit, study: Study) -> dict[str, Any]:
-    """How well the risk ranks, and the release at every level."""
-    rows = result.tested
-    return {
-        "auc": metrics.auc(result.risk(study.tolerance)[rows], result.bad(study.tolerance, rows)),
-        "release": [
-            {"fdr": level, **release_scores(result, study.tolerance, level, study.repartitions)}
-            for level in study.levels
-        ],
-    }
+def _best(study: Study, visits: VisitArrays, name: CellName, device: str) -> Fits:
+    """`best` as shipped, and its values once more by the paper's hold-out."""
+    trial, machine = _shipped(study, visits, name, device)
+    fit = trial.seconds["fit"] + trial.seconds["estimate"]
+    seconds = {"fit": fit, "risk": trial.seconds["total"] - fit}  # the second: learning who gets measured
+    return Fits(trial.estimates.value, _again(study, visits, name, device), trial, seconds, machine)
 
 
-def released_sets(result: ScoredSplit, study: Study) -> Any:
-    """Which visits were released in every re-partition (the same ones `release_scores` draws), as packed bits."""
-    sets = np.zeros((len(study.levels), study.repartitions, len(result.value)), dtype=bool)
-    for position, level in enumerate(study.levels):
-        rng = np.random.default_rng([result.scored.plan.seed, REPARTITION_STREAM])
-        for draw in range(study.repartitions):
-            split, tested = repartition(result, rng) if draw else (result.scored.split, result.tested)
-            sets[position, draw, tested] = result.released(study.tolerance, level, split, tested)
+def _paper(study: Study, visits: VisitArrays, name: CellName, device: str) -> Fits:
+    """`paper` as shipped, by its hold-out; alone it is judged, as published, without fallback edges."""
+    trial, machine = _shipped(study, visits, name, device)
+    paper = paper_settings(study.effort)
+    imputer = _network(paper)
+    value = impute_openly(imputer, visits, name.seed, study.test_fraction, device=device)
+    seconds = {stage: trial.seconds[stage] for stage in ("graph", "fit", "risk")}
+    held_out = Imputation(trial.estimates.value, trial.estimates.signals)
+    return Fits(value, held_out, trial, seconds, machine)
+
+
+def _network(paper: PaperSettings) -> Imputer:
+    """The paper's imputer without fallback edges; only its release has them."""
+    from safeimpute.systems.paper.gcn import GcnImputer
+
+    return GcnImputer(paper.gcn, replace(paper.graph, fallback=False), paper.perturbation)
+
+
+def _again(study: Study, visits: VisitArrays, name: CellName, device: str) -> Imputation:
+    """The second fit."""
+    roles = draw_roles(visits, name.seed, study.test_fraction)
+    return impute_held_out(METHODS[name.method], visits, roles, name.seed, study.effort, device)
+
+
+def _shipped(study: Study, visits: VisitArrays, name: CellName, device: str) -> tuple[Trial, Machine]:
+    """A preset on the split as its users have it, the networks trained for the study's share of the rounds."""
+    preset = study.settings(visits, "paper" if name.method == "paper" else "best", name.seed)
+    told = replace(preset, paper=paper_settings(study.effort))
+    trials = run_trials(visits, told, 1, study.test_fraction, plausible=study.plausible, device=device)
+    return trials[0], _machine(device)
+
+
+def paper_settings(effort: float) -> PaperSettings:
+    """The published settings, at a share of the rounds."""
+    paper = PaperSettings()
+    return replace(paper, gcn=replace(paper.gcn, epochs=scaled(paper.gcn.epochs, effort)))
+
+
+def _auc(trial: Trial) -> float | None:
+    """How well the risk tells risky values from others."""
+    tolerance = trial.settings.allowed_error
+    return metrics.auc(trial.estimates.risk_at(tolerance)[trial.tested], trial.risky(tolerance))
+
+
+def _draws(trial: Trial, study: Study) -> list[Trial]:
+    """The split and, where the claim allows it, calibration and test drawn anew."""
+    return list(draws(trial, study.repartitions if trial.settings.claim == "visits" else 1))
+
+
+def _outcomes(trial: Trial, study: Study) -> FloatArray:
+    """The release at every level and draw."""
+    tolerance, drawn = trial.settings.allowed_error, _draws(trial, study)
+    return packed([[outcome(draw, tolerance, alpha) for draw in drawn] for alpha in study.levels])
+
+
+def released_sets(trial: Trial, study: Study) -> np.ndarray:
+    """Which visits were released at every level and draw, as packed bits."""
+    tolerance, drawn = trial.settings.allowed_error, _draws(trial, study)
+    sets = np.zeros((len(study.levels), len(drawn), len(trial.truth)), dtype=bool)
+    for position, alpha in enumerate(study.levels):
+        for number, draw in enumerate(drawn):
+            sets[position, number, draw.tested] = draw.release(tolerance, alpha).released
     return np.packbits(sets, axis=-1)
 
 
-def _machine(device: str) -> dict[str, Any]:
+def _machine(device: str) -> Machine:
     """The device used so far and the largest size held on it; a method that left the GPU alone ran on the CPU."""
     used = 0.0
     if device == "cuda":
@@ -202,7 +195,7 @@ def _machine(device: str) -> dict[str, Any]:
 
         used = torch.cuda.max_memory_allocated() / 2**20
     name = torch.cuda.get_device_name() if used else f"{platform.machine()} CPU"
-    return {"device": name, "gpu_peak_mib": used or None, "peak_mib": _peak_mib(), "cpu": _processor()}
+    return {"device": name, "gpu_peak_mib": used or None, "peak_mib": peak_mib(), "cpu": _processor()}
 
 
 def _processor() -> str:
@@ -211,15 +204,6 @@ def _processor() -> str:
     lines = listed.read_text().splitlines() if listed.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{models[0] if models else platform.machine()}, {os.cpu_count()} cores"
-
-
-def _peak_mib() -> float:
-    """Largest resident size of this process so far."""
-    status = Path("/proc/self/status")
-    if status.exists():  # ru_maxrss would carry over what the starting process held
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 1024)
 
 
 def describe(error: BaseException) -> tuple[str, str]:
@@ -248,6 +232,7 @@ def state_of_code() -> str:
     package = Path(__file__).resolve().parents[1]
     parts = ("benchmark", "systems", "neighbours", "measuring", "splits", "evaluation", "selection")
     sources = sorted(path for part in parts for path in (package / part).rglob("*.py"))
+    sources += [package / "settings.py", package / "tolerance.py"]
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
 
 
@@ -263,13 +248,13 @@ def main() -> None:
     _end_with(given.parent)
     name, start = CellName(given.seed, given.method), time.perf_counter()
     try:
-        scores, arrays = run_cell(*read_study(given.folder), name, given.device)
+        figures, arrays = run_cell(*read_study(given.folder), name, given.device)
     except Exception as error:
         traceback.print_exc()
         save_failure(given.folder, name, *describe(error))
     else:
-        told = {"wall": time.perf_counter() - start, "code": state_of_code()}
-        save_cell(given.folder, name, scores | told, arrays)
+        figures |= {"wall": time.perf_counter() - start, "code": state_of_code()}
+        save_cell(given.folder, name, figures, arrays)
 
 
 if __name__ == "__main__":

@@ -10,17 +10,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from safeimpute import __version__
+from safeimpute.benchmark.result import CellFigures, Failure
 from safeimpute.errors import OptionError
 from safeimpute.records.arrays import VisitArrays
 from safeimpute.runtime.files import finished_file
+from safeimpute.settings import DEFAULT_CLAIM, ClaimName, PresetName, Settings
 from safeimpute.tolerance import Tolerance
 
 STUDY_FILE, VISITS_FILE, CELLS, LOGS = "study.json", "visits.npz", "cells", "logs"
+PROTOCOL = 2  # what a cell does and keeps: 2, all values visible but the test's, then the paper's hold-out
+Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,20 @@ class Study:
     repartitions: int
     plausible: tuple[float, float] | None = None
     version: str = __version__
+    protocol: int = PROTOCOL
+
+    def settings(
+        self, visits: VisitArrays, preset: PresetName, seed: int, claim: ClaimName | None = None
+    ) -> Settings:
+        """What a fit of a preset is told; without a claim, the one it ships with."""
+        return Settings(
+            target=visits.lab_names[visits.target],
+            tolerance=spelled(self.tolerance),
+            fdr=self.levels[0],
+            preset=preset,
+            claim=claim or DEFAULT_CLAIM[preset],
+            random_state=seed,
+        )
 
     @property
     def key(self) -> str:
@@ -46,12 +65,20 @@ class Study:
         plausible = stored["plausible"]
         return cls(
             **{
+                "protocol": 1,  # the first studies did not say
                 **stored,
                 "tolerance": Tolerance(**stored["tolerance"]),
                 "levels": tuple(stored["levels"]),
                 "plausible": None if plausible is None else (plausible[0], plausible[1]),
             }
         )
+
+
+def spelled(tolerance: Tolerance) -> str:
+    """A tolerance as users write it, such as `20% or 6`."""
+    share = f"{100 * tolerance.share:.15g}%" if tolerance.share else ""
+    absolute = f"{tolerance.absolute!r}" if tolerance.absolute else ""
+    return " or ".join(part for part in (share, absolute) if part)
 
 
 @dataclass(frozen=True, order=True)
@@ -68,17 +95,27 @@ class CellName:
 
 @dataclass(frozen=True)
 class Cell:
-    """What a cell left behind: scores or a failure, and the values."""
+    """What a cell left behind: figures or a failure, and arrays."""
 
-    content: dict[str, Any]
+    content: dict[str, Any]  # as stored
     file: Path
 
     @property
     def failed(self) -> bool:
         return self.content["error"] is not None
 
+    @property
+    def figures(self) -> CellFigures:
+        """Of a cell that did not fail."""
+        return cast(CellFigures, self.content)
+
+    @property
+    def failure(self) -> Failure:
+        """Of a cell that failed."""
+        return cast(Failure, self.content["error"])
+
     @cached_property
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> Arrays:
         with np.load(self.file.with_suffix(".npz"), allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
 
@@ -101,14 +138,15 @@ def open_study(work: Path, study: Study, visits: VisitArrays) -> Path:
 def read_study(folder: Path) -> tuple[Study, VisitArrays]:
     """A study and its visits from a folder made by `open_study`."""
     study = Study.from_json(json.loads((folder / STUDY_FILE).read_text(encoding="utf-8")))
-    if study.version != __version__:
+    if (study.version, study.protocol) != (__version__, PROTOCOL):
         raise OptionError(
-            f"the study in {folder.name} was prepared by safeimpute {study.version}, this is {__version__}: "
+            f"the study in {folder.name} was prepared by another safeimpute (version {study.version}, protocol "
+            f"{study.protocol}; this is {__version__}, protocol {PROTOCOL}): "
             "its cells could not be compared. Prepare it again."
         )
     with np.load(folder / VISITS_FILE, allow_pickle=False) as stored:
         content: dict[str, Any] = {name: stored[name] for name in stored.files}
-    for names in ("lab_names", "attribute_names"):
+    for names in ("lab_names", "attribute_names", "fine_names"):
         content[names] = tuple(str(each) for each in content[names])
     return study, VisitArrays(**content | {"target": int(content["target"])})
 
@@ -121,9 +159,9 @@ def studies_in(work: Path) -> list[Path]:
 
 
 def save_cell(
-    folder: Path, name: CellName, content: Mapping[str, Any], arrays: Mapping[str, Any] | None = None
+    folder: Path, name: CellName, content: Mapping[str, Any], arrays: Arrays | None = None
 ) -> None:
-    """Values first, then the scores whose file says that the cell is finished; each whole or not at all."""
+    """Arrays first, then the figures whose file says that the cell is finished; each whole or not at all."""
     path = folder / CELLS / name.stem
     if arrays is not None:
         with finished_file(path.with_name(f"{name.stem}.npz")) as partial:

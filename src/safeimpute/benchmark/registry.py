@@ -18,6 +18,7 @@ class Method:
     needs: tuple[str, ...] = ()  # modules that must be importable
     iterates: bool = False  # trains for a set number of rounds, which `effort` scales
     outside: bool = False  # runs in the baselines environment
+    stops: bool = False  # decides by validation values when to stop; any other method learns from them too
 
     def missing(self) -> list[str]:
         from safeimpute.benchmark.methods import outside
@@ -33,9 +34,16 @@ class Method:
 
 
 def _baseline(
-    module: str, factory: str, summary: str, *needs: str, iterates: bool = True, outside: bool = False
+    module: str,
+    factory: str,
+    summary: str,
+    *needs: str,
+    iterates: bool = True,
+    outside: bool = False,
+    stops: bool = False,
 ) -> Method:
-    return Method(f"safeimpute.benchmark.methods.{module}", factory, summary, needs, iterates, outside)
+    where = f"safeimpute.benchmark.methods.{module}"
+    return Method(where, factory, summary, needs, iterates, outside, stops)
 
 
 METHODS: dict[str, Method] = {
@@ -54,22 +62,35 @@ METHODS: dict[str, Method] = {
     "miwae": _baseline("miwae", "Miwae", "importance-weighted autoencoder", "torch"),
     "remasker": _baseline("remasker", "ReMasker", "masked autoencoder, masked again", "torch"),
     "diffputer": _baseline("diffputer", "DiffPuter", "diffusion model inside EM", "torch"),
-    "lstm": _baseline("lstm", "Lstm", "recurrent network over the patient's visits", "torch"),
-    "transformer": _baseline("transformer", "Transformer", "self-attention over the visits", "torch"),
-    "saits": _baseline("saits", "Saits", "two masked self-attention blocks over the visits", "torch"),
-    "brits": _baseline("brits", "Brits", "recurrent imputation in both directions", "torch"),
-    "grud": _baseline("grud", "GruD", "recurrent network with decay over gaps", "torch"),
-    "csdi": _baseline("csdi", "Csdi", "conditional diffusion over visits and labs", "torch"),
+    "lstm": _baseline("lstm", "Lstm", "recurrent network over the patient's visits", "torch", stops=True),
+    "transformer": _baseline(
+        "transformer", "Transformer", "self-attention over the visits", "torch", stops=True
+    ),
+    "saits": _baseline(
+        "saits", "Saits", "two masked self-attention blocks over the visits", "torch", stops=True
+    ),
+    "brits": _baseline("brits", "Brits", "recurrent imputation in both directions", "torch", stops=True),
+    "grud": _baseline("grud", "GruD", "recurrent network with decay over gaps", "torch", stops=True),
+    "csdi": _baseline("csdi", "Csdi", "conditional diffusion over visits and labs", "torch", stops=True),
     "lightgbm": _baseline(
-        "boosted_lags", "BoostedLags", "gradient-boosted trees on lag features", "lightgbm", iterates=False
+        "boosted_lags",
+        "BoostedLags",
+        "gradient-boosted trees on lag features",
+        "lightgbm",
+        iterates=False,
+        stops=True,
     ),
     "paper": Method(
-        "safeimpute.systems.paper.gcn", "GcnImputer", "two-relation graph network of the paper", ("torch",)
+        "safeimpute.systems.paper.gcn",
+        "GcnImputer",
+        "two-relation graph network of the paper",
+        ("torch",),
+        stops=True,
     ),
     "best": Method(
-        "safeimpute.systems.best.blend",
-        "BlendImputer",
-        "course, boosted trees and attention over one table of evidence, blended (the default)",
+        "safeimpute.systems.best.system",
+        "BestImputer",
+        "course and boosted trees over one table of evidence, cross-fitted and blended (the default)",
         ("torch", "lightgbm"),
     ),
 }

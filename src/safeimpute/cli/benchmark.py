@@ -50,17 +50,19 @@ def benchmark(
 
     Finished methods are kept: a run that was killed goes on where it stopped.
     """
-    from safeimpute.benchmark.cells import Study, open_study
-    from safeimpute.benchmark.gather import Field, gather, methods_asked_for
-    from safeimpute.benchmark.processes import Limits, run_cells
-    from safeimpute.records.units import plausible_range, target_unit
-    from safeimpute.report.benchmark_folder import print_benchmark, write_benchmark
-    from safeimpute.report.run_folder import save_json
-    from safeimpute.runtime.devices import resolve_device
-
     _check(context, folder, force=force)
     levels = opt.levels_of(context)
     settings, table = opt.prepare(context, levels)
+
+    from safeimpute.benchmark.cells import Study, open_study
+    from safeimpute.benchmark.gather import Field, gather, methods_asked_for
+    from safeimpute.benchmark.processes import Limits, run_cells
+    from safeimpute.cli.console import print_benchmark
+    from safeimpute.records.units import plausible_range, target_unit
+    from safeimpute.report.benchmark_folder import write_benchmark
+    from safeimpute.report.run_folder import save_json
+    from safeimpute.runtime.devices import resolve_device
+
     device, seed = resolve_device(settings.device), settings.random_state
     field = Field(methods_asked_for(methods), tuple(range(seed, seed + splits)))
     _refuse_too_few(table.arrays, seed, test_fraction, levels)
@@ -122,13 +124,18 @@ def _check(context: typer.Context, folder: Path, *, force: bool) -> None:
 
 def _refuse_too_few(arrays: Any, seed: int, test_fraction: float, levels: tuple[float, ...]) -> None:
     """A level no method could release at is said at once, not once per method."""
-    from safeimpute.selection.claims import Claim
-    from safeimpute.selection.p_values import require_calibration_size
-    from safeimpute.selection.pipeline import split_for
+    from safeimpute.errors import GuaranteeRefused
+    from safeimpute.selection.p_values import fewest_calibration
+    from safeimpute.splits.questions import draw_roles
     from safeimpute.splits.roles import Role
 
-    calibration = split_for(Claim(), arrays, seed, test_fraction).rows(Role.CALIBRATION)
-    require_calibration_size(len(calibration), min(levels))
+    there = int((draw_roles(arrays, seed, test_fraction) == Role.CALIBRATION).sum())
+    needed = fewest_calibration(min(levels))
+    if there < needed:
+        raise GuaranteeRefused(
+            f"an FDR level of {min(levels):g} needs at least {needed} calibration visits; this split has {there}. "
+            "Give more measured visits or a higher level."
+        )
 
 
 def _shown(progress: "Progress", field: "Field") -> "Callable[[Standing], None]":

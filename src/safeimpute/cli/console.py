@@ -1,14 +1,19 @@
-"""The result in plain words on the terminal."""
+"""Results in plain words on the terminal."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from safeimpute.records.visits import Visits
+if TYPE_CHECKING:
+    from safeimpute.evaluation.ablate import Ablation
+    from safeimpute.evaluation.evaluate import ReleaseSummary
+    from safeimpute.evaluation.metrics import MeanSe
+    from safeimpute.evaluation.run_summary import RunSummary
+    from safeimpute.records.visits import Visits
 
 
-def print_columns(visits: Visits) -> None:
+def print_columns(visits: "Visits") -> None:
     """Say which column was taken for what."""
     typer.echo(f"Labs: {', '.join(visits.labs)}")
     typer.echo(f"Attributes: {', '.join(visits.attributes) or 'none'}")
@@ -18,29 +23,117 @@ def print_columns(visits: Visits) -> None:
         typer.echo(f"Merged: {visits.merged_rows:,} rows shared a patient and a time with another row")
 
 
-def print_summary(summary: dict[str, Any], folder: Path) -> None:
+def print_summary(summary: "RunSummary", folder: Path) -> None:
     """The answer, the promise, and where to look further."""
     data, unit = summary["data"], f" {summary['unit']}" if summary["unit"] else ""
-    typer.echo("")
-    typer.echo(f"{data['visits']:,} visits of {data['patients']:,} patients")
+    typer.echo(f"\n{data['visits']:,} visits of {data['patients']:,} patients")
     typer.echo(f"{summary['target']} missing at {summary['missing']:,} visits")
     share = summary["released"] / max(summary["missing"], 1)
     typer.echo(f"  released  {summary['released']:>7,}  ({share:.0%})")
     typer.echo(f"  withheld  {summary['withheld']:>7,}")
     for reason, count in summary["withheld_by_reason"].items():
         typer.echo(f"            {count:>7,}  {reason}")
-    typer.echo("")
-    for label, key in (("Promise", "promise"), ("Assumption", "assumption"), ("Limits", "limits")):
-        typer.echo(f"{label}: {summary[key]}")
-    if summary["sensitivity"]:
-        counts = ", ".join(f"{row['released']:,} at {row['gamma']:g}" for row in summary["sensitivity"])
-        typer.echo(
-            f"Had an unseen reason changed the odds of measuring by a factor, plain BH would still release: {counts}"
-        )
-    if summary["cutoff"]:
-        typer.echo(f"Stored cut-off: {summary['cutoff']['words']}")
-    typer.echo("")
-    typer.echo(f"Mean absolute error on {summary['validation']['visits']:,} validation visits:")
-    for name, error in summary["validation"]["mae"].items():
+    _print_promise(summary)
+    accuracy = summary["accuracy"]
+    typer.echo(f"\nMean absolute error at {accuracy['visits']:,} measured visits ({accuracy['how']}):")
+    for name, error in accuracy["mae"].items():
         typer.echo(f"  {name:<28}{error:.3g}{unit}")
     typer.echo(f"\nReport: {folder / 'report.html'}")
+
+
+def _print_promise(summary: "RunSummary") -> None:
+    """What is promised, on what it rests, and what bears on trusting it."""
+    if summary["no_promise"]:
+        said = [f"No guarantee: {summary['no_promise']}"]
+    else:
+        said = [f"Promise: {summary['promise']}", f"Assumption: {summary['assumption']}"]
+        said += [f"Limits: {summary['limits']}"]
+    said += [f"Cut-off: {cutoff['words']}" for cutoff in summary["cutoffs"]]
+    if summary["measuring"] is not None:
+        said.append(f"Who gets measured: {summary['measuring']['words']} {summary['measuring']['worth']}")
+    if summary["sensitivity"]:
+        counts = ", ".join(f"{row['released']:,} at {row['gamma']:g}" for row in summary["sensitivity"])
+        said.append(f"Released, had an unseen reason changed the odds of measuring by a factor: {counts}")
+    if summary["distribution"]["warning"]:
+        said.append(f"Note: {summary['distribution']['warning']}")
+    typer.echo("\n" + "\n".join(said))
+
+
+def print_evaluation(result: dict[str, Any], unit: str | None) -> None:
+    """The figures a reader asks for first."""
+    suffix = f" {unit}" if unit else ""
+    typer.echo(f"\n{result['preset']} on {result['target']}: {result['splits']} splits by {result['split']}")
+    typer.echo(f"  MAE   {show_mean_se(result['imputation']['mae'])}{suffix}")
+    typer.echo(f"  RMSE  {show_mean_se(result['imputation']['rmse'])}{suffix}")
+    typer.echo(f"  AUC of the risk at tolerance {result['tolerance']}: {show_mean_se(result['risk_auc'])}\n")
+    typer.echo(f"  {'FDR level':<11}{'achieved':<18}{'pooled':<10}{'power':<18}{'released':<18}MAE released")
+    for row in result["release"]:
+        fdp, *cells = [show_mean_se(row[name]) for name in ("fdp", "power", "acceptance", "mae")]
+        rest = "".join(f"{cell:<18}" for cell in cells).rstrip()
+        typer.echo(f"  {row['fdr']:<11g}{fdp:<18}{_pooled(row):<10}{rest}")
+
+
+def print_ablations(result: "Ablation") -> None:
+    """Both tables: parts of the network, parts of the risk."""
+    typer.echo(f"\nImputer, without fallback edges ({result['splits']} splits)")
+    typer.echo(f"  {'':<22}{'MAE':<20}RMSE")
+    for name, row in result["imputer"].items():
+        typer.echo(f"  {name:<22}{show_mean_se(row['mae']):<20}{show_mean_se(row['rmse'])}")
+    typer.echo(f"\nRisk, release at FDR level {result['fdr']:g}")
+    typer.echo(f"  {'':<22}{'FDP':<20}{'power':<20}MAE released")
+    for name, row in result["risk"].items():
+        cells = [show_mean_se(row[column]) for column in ("fdp", "power", "mae")]
+        typer.echo(f"  {name:<22}{cells[0]:<20}{cells[1]:<20}{cells[2]}")
+
+
+def print_audit(report: dict[str, Any]) -> None:
+    """Achieved against asked for, over all and by group."""
+    typer.echo(
+        f"\nAchieved share of bad values among the released, {report['splits']} splits by {report['split']}"
+    )
+    typer.echo(f"  {'level':<8}{'achieved':<20}{'pooled':<10}{'power':<20}within level + 3 SE")
+    for row in report["levels"]:
+        cells = f"{show_mean_se(row['fdp']):<20}{_pooled(row):<10}{show_mean_se(row['power']):<20}"
+        typer.echo(f"  {row['fdr']:<8g}{cells}{'yes' if row['holds'] else 'NO'}")
+    middle = report["groups"][len(report["groups"]) // 2]
+    typer.echo(f"\nBy group at level {middle['fdr']:g}. {report['note']}")
+    for row in middle["rows"]:
+        shown = show_mean_se(row["fdp"]) if row["fdp"] else "too few released"
+        typer.echo(f"  {row['group']:<34}  {shown}")
+
+
+def print_benchmark(result: dict[str, Any], folder: Path) -> None:
+    """The answer first, then the tables it rests on."""
+    from safeimpute.benchmark.tables import (
+        accuracy_table,
+        as_text,
+        failure_table,
+        heading,
+        reading,
+        release_table,
+    )
+
+    typer.echo(f"\n{heading(result)}\n")
+    for sentence in reading(result):
+        typer.echo(f"  {sentence}")
+    failed = failure_table(result)
+    for table in (
+        accuracy_table(result),
+        release_table(result, brief=True),
+        *([failed] if failed.rows else []),
+    ):
+        typer.echo(f"\n{as_text(table)}")
+    typer.echo(f"\nPublished: {result['published']['source']}.")
+    typer.echo(f"What each column means, and all methods on our releases: {folder / 'benchmark.md'}")
+
+
+def _pooled(row: "ReleaseSummary") -> str:
+    """All risky values among all released, over splits."""
+    return "-" if row["pooled"] is None else f"{row['pooled']:.4g}"
+
+
+def show_mean_se(number: "MeanSe") -> str:
+    """A mean with its standard error, where there is one."""
+    if number["mean"] is None:
+        return "-"
+    return f"{number['mean']:.4g}" + (f" ± {number['se']:.2g}" if number["se"] is not None else "")

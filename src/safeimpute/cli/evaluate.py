@@ -37,20 +37,34 @@ def evaluate(
     quiet: opt.Quiet = False,
 ) -> None:
     """Score a preset on your own data: known values are hidden, imputed, released and compared."""
-    from safeimpute.evaluation.evaluate import score_splits, summarise
-    from safeimpute.evaluation.truth import align_truth
-    from safeimpute.records.tables import read_visits
-    from safeimpute.records.units import target_unit
-    from safeimpute.report.evaluation_folder import print_evaluation, write_evaluation
-    from safeimpute.report.run_folder import save_json
-    from safeimpute.runtime.files import finished_folder
-
     levels = opt.levels_of(context)
     settings, table = opt.prepare(context, levels)
-    by = opt.split_name(split)
+
+    from safeimpute.cli.console import print_evaluation
+    from safeimpute.evaluation.evaluate import summarise
+    from safeimpute.evaluation.trials import run_trials
+    from safeimpute.evaluation.truth import align_truth
+    from safeimpute.records.tables import read_visits
+    from safeimpute.records.units import plausible_range, target_unit
+    from safeimpute.report.evaluation_folder import write_evaluation
+    from safeimpute.report.run_folder import save_json
+    from safeimpute.runtime.devices import resolve_device
+    from safeimpute.runtime.files import finished_folder
+
+    unit = target_unit(settings)
     known = align_truth(table, read_visits(truth), settings) if truth else None
     with shown_progress(quiet) as progress:
-        results = score_splits(table, settings, splits, test_fraction, by=by, truth=known, progress=progress)
+        trials = run_trials(
+            table.arrays,
+            settings,
+            splits,
+            test_fraction,
+            split,
+            truth=known,
+            plausible=plausible_range(settings.target, unit),
+            device=resolve_device(settings.device),
+            progress=progress,
+        )
     summary = {
         "preset": settings.preset,
         "target": settings.target,
@@ -63,12 +77,12 @@ def evaluate(
         "past_only": settings.past_only,
         "n_visits": len(table),
         "n_patients": table.patients,
-        **summarise(results, settings.allowed_error, levels, repartitions),
+        **summarise(trials, settings.allowed_error, levels, repartitions),
     }
     if json_file is not None:
         save_json(summary, json_file)
     if out is not None:
         with finished_folder(out, force=force) as folder:
-            write_evaluation(folder, summary, results, settings, table)
+            write_evaluation(folder, summary, trials, settings, table)
     if not quiet:
-        print_evaluation(summary, target_unit(settings))
+        print_evaluation(summary, unit)

@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 from typer.models import ArgumentInfo
@@ -93,7 +93,9 @@ Memory = Annotated[
     ),
 ]
 Splits = Annotated[int, typer.Option(min=1, help="How many random splits.")]
-SplitBy = Annotated[str, typer.Option("--split", help="Hold out visits, or whole patients.")]
+SplitBy = Annotated[
+    Literal["visits", "patients"], typer.Option("--split", help="Hold out visits, or whole patients.")
+]
 TestFraction = Annotated[float, typer.Option(help="Share of known values hidden as test.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the result to this file.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
@@ -205,12 +207,3 @@ def prepare(context: typer.Context, levels: Sequence[Any], **changes: Any) -> "t
     table = prepare_visits(read_visits(told["visits"], renames(told["columns"])), column_choice(settings))
     require_plausible(settings.target, target_unit(settings), table.arrays.target_values)
     return settings, table
-
-
-def split_name(text: str) -> str:
-    """`visits` or `patients`."""
-    from safeimpute.errors import OptionError
-
-    if text not in ("visits", "patients"):
-        raise OptionError(f"--split {text!r} is not known: visits or patients.")
-    return text

@@ -2,17 +2,27 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TypedDict
 
-from safeimpute.evaluation.evaluate import ScoredSplit, release_scores, score_splits
-from safeimpute.evaluation.metrics import mean_absolute_error, mean_se, root_mean_squared_error
-from safeimpute.records.visits import Visits
+from safeimpute.evaluation.evaluate import Accuracy, ReleaseSummary, accuracy, release_at
+from safeimpute.evaluation.trials import Trial, run_trials
+from safeimpute.records.arrays import VisitArrays
 from safeimpute.runtime.progress import Progress, silent
-from safeimpute.selection.claims import Claim
-from safeimpute.settings import Config
-from safeimpute.systems.presets import PaperSettings
+from safeimpute.settings import PaperSettings, Settings
+from safeimpute.systems.paper.system import by_instability
 
 FULL = "paper's system"
+
+
+class Ablation(TypedDict):
+    """Both tables."""
+
+    target: str
+    tolerance: float | str
+    fdr: float
+    splits: int
+    imputer: dict[str, Accuracy]
+    risk: dict[str, ReleaseSummary]
 
 
 def imputer_variants(base: PaperSettings) -> dict[str, PaperSettings]:
@@ -27,57 +37,42 @@ def imputer_variants(base: PaperSettings) -> dict[str, PaperSettings]:
     }
 
 
-def risk_variants(scored: Sequence[ScoredSplit]) -> dict[str, list[ScoredSplit]]:
+def risk_variants(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
     """The same fits ranked by instability alone, and by the proxy risk."""
-
-    def by_instability(split: ScoredSplit) -> ScoredSplit:
-        scores = replace(split.scored.scores, risk=split.scored.scores.signals["instability"])
-        return replace(split, scored=replace(split.scored, scores=scores))
-
-    return {"instability alone": [by_instability(split) for split in scored], "proxy risk": list(scored)}
+    alone = [
+        replace(trial, calibrated=trial.calibrated.with_estimates(by_instability(trial.estimates)))
+        for trial in trials
+    ]
+    return {"instability alone": alone, "proxy risk": list(trials)}
 
 
 def ablate(
-    visits: Visits,
-    config: Config,
+    visits: VisitArrays,
+    settings: Settings,
     splits: int,
     test_fraction: float,
+    device: str = "cpu",
     progress: Progress = silent,
-) -> dict[str, Any]:
-    """Both tables on the same splits."""
+) -> Ablation:
+    """Both tables on the same splits; `settings` are of the preset paper."""
 
-    def scored(name: str, settings: PaperSettings) -> list[ScoredSplit]:
-        plan = replace(config.plan(), preset="paper", paper=settings)
-        return score_splits(
-            visits.arrays,
-            plan,
-            Claim(),
+    def trials(name: str, chosen: PaperSettings) -> list[Trial]:
+        return run_trials(
+            visits,
+            replace(settings, paper=chosen),
             splits,
             test_fraction,
+            device=device,
             progress=lambda part, share: progress(f"{name}, {part}", share),
         )
 
-    imputer = {name: scored(name, chosen) for name, chosen in imputer_variants(config.paper).items()}
-    risk = risk_variants(scored("release", config.paper))
+    imputer = {name: trials(name, chosen) for name, chosen in imputer_variants(settings.paper).items()}
+    risk = risk_variants(trials("release", settings.paper))
     return {
-        "target": config.target,
-        "tolerance": config.tolerance,
-        "fdr": config.fdr,
+        "target": settings.target,
+        "tolerance": settings.tolerance,
+        "fdr": settings.fdr,
         "splits": splits,
-        "imputer": {name: _accuracy(runs) for name, runs in imputer.items()},
-        "risk": {name: _release(runs, config) for name, runs in risk.items()},
+        "imputer": {name: accuracy(runs) for name, runs in imputer.items()},
+        "risk": {name: release_at(runs, settings.allowed_error, settings.fdr) for name, runs in risk.items()},
     }
-
-
-def _accuracy(scored: Sequence[ScoredSplit]) -> dict[str, Any]:
-    pairs = [(s.value[s.tested], s.truth[s.tested]) for s in scored]
-    return {
-        "mae": mean_se([mean_absolute_error(*pair) for pair in pairs]),
-        "rmse": mean_se([root_mean_squared_error(*pair) for pair in pairs]),
-    }
-
-
-def _release(scored: Sequence[ScoredSplit], config: Config) -> dict[str, Any]:
-    per_split = [release_scores(s, config.allowed_error, config.fdr) for s in scored]
-    names = ("fdp", "power", "acceptance", "mae", "rmse")
-    return {name: mean_se([s[name] for s in per_split if s[name] is not None]) for name in names}

@@ -1,87 +1,102 @@
-"""Checking the promise on a user's own data before believing it: achieved FDP against the level, and by subgroup."""
+"""Checking the promise on a user's own data before believing it: achieved share against the level, and by group."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
-from safeimpute.evaluation.evaluate import REPARTITION_STREAM, ScoredSplit, release_scores, repartition
-from safeimpute.evaluation.metrics import mean_se
+from safeimpute.evaluation.evaluate import ReleaseSummary, release_at
+from safeimpute.evaluation.metrics import MeanSe, mean_se
+from safeimpute.evaluation.trials import Trial, draws
 from safeimpute.records.arrays import BoolArray
 from safeimpute.tolerance import Tolerance
 
 FEWEST_RELEASED = 20  # a share of fewer released values says nothing about a group
-AVERAGE_ONLY = "FDR is controlled on average over all released values, not within each group."
+AVERAGE_ONLY = "The level is kept over all released values together, not within each group."
+
+
+class AuditedLevel(ReleaseSummary):
+    """A level, and whether what was achieved lies within it."""
+
+    holds: bool  # mean fdp and pooled share at most the level + 3 SE
+
+
+class AuditedGroup(TypedDict):
+    """One group at one level; shares are null where too little was released."""
+
+    group: str
+    released: float
+    fdp: MeanSe | None
+    power: MeanSe | None
+
+
+class GroupsAtLevel(TypedDict):
+    """All groups at one level."""
+
+    fdr: float
+    rows: list[AuditedGroup]
+
+
+class Audit(TypedDict):
+    """Achieved shares at every level, over all values and per group."""
+
+    levels: list[AuditedLevel]
+    groups: list[GroupsAtLevel]
+    note: str
 
 
 def audit(
-    results: Sequence[ScoredSplit],
+    trials: Sequence[Trial],
     tolerance: Tolerance,
-    levels: Sequence[float],
+    alphas: Sequence[float],
     groups: Mapping[str, BoolArray],
-    repartitions: int,
-) -> dict[str, Any]:
+    repartitions: int = 1,
+) -> Audit:
     """Achieved FDP and power at every level, and per group (a mask over all visits) at each level."""
     return {
-        "levels": [_at_level(results, tolerance, level, repartitions) for level in levels],
-        "groups": [_in_groups(results, tolerance, level, groups, repartitions) for level in levels],
+        "levels": [_at_level(trials, tolerance, alpha, repartitions) for alpha in alphas],
+        "groups": [
+            {"fdr": alpha, "rows": _in_groups(trials, tolerance, alpha, groups, repartitions)}
+            for alpha in alphas
+        ],
         "note": AVERAGE_ONLY,
     }
 
 
-def _at_level(
-    results: Sequence[ScoredSplit], tolerance: Tolerance, level: float, repartitions: int
-) -> dict[str, Any]:
-    scores = [release_scores(result, tolerance, level, repartitions) for result in results]
-    row = {name: mean_se([s[name] for s in scores]) for name in ("fdp", "power", "acceptance")}
-    mean, se = row["fdp"]["mean"] or 0.0, row["fdp"]["se"] or 0.0
-    return {"fdr": level, **row, "holds": mean <= level + 3 * se}
+def _at_level(trials: Sequence[Trial], tolerance: Tolerance, alpha: float, repartitions: int) -> AuditedLevel:
+    row = release_at(trials, tolerance, alpha, repartitions)
+    slack = 3 * (row["fdp"]["se"] or 0.0)
+    holds = (row["fdp"]["mean"] or 0.0) <= alpha + slack and (row["pooled"] or 0.0) <= alpha + slack
+    return {**row, "holds": holds}
 
 
 def _in_groups(
-    results: Sequence[ScoredSplit],
+    trials: Sequence[Trial],
     tolerance: Tolerance,
-    level: float,
+    alpha: float,
     groups: Mapping[str, BoolArray],
     repartitions: int,
-) -> dict[str, Any]:
-    """Mean over splits of each group's share of bad values among its released ones, and of good ones released."""
+) -> list[AuditedGroup]:
+    """Each group's share of risky values among its released ones, and of good ones released; means over splits."""
     collected: dict[str, list[tuple[float, float, float]]] = {name: [] for name in groups}
-    for result in results:
-        per_draw = _draws(result, tolerance, level, groups, repartitions)
-        for name, draws in per_draw.items():
-            wrong, released, good = np.sum(draws, axis=0)
+    for trial in trials:
+        counts = np.zeros((len(groups), 3))
+        number = 0
+        for draw in draws(trial, repartitions):
+            number += 1
+            risky, released = draw.risky(tolerance), draw.release(tolerance, alpha).released
+            for place, member in enumerate(groups.values()):
+                there = member[draw.tested]
+                out = released & there
+                counts[place] += np.sum(risky & out), out.sum(), np.sum(~risky & there)
+        for name, (wrong, out_of_all, good) in zip(groups, counts, strict=True):
             # Over all draws together: a draw that releases nothing to a small group would count as free of error.
-            shares = wrong / max(released, 1.0), (released - wrong) / max(good, 1.0)
-            collected[name].append((*shares, released / len(draws)))
-    return {
-        "fdr": level,
-        "rows": [_describe(name, np.array(values)) for name, values in collected.items() if values],
-    }
+            shares = wrong / max(out_of_all, 1.0), (out_of_all - wrong) / max(good, 1.0)
+            collected[name].append((*shares, out_of_all / number))
+    return [_described(name, np.array(values)) for name, values in collected.items() if values]
 
 
-def _draws(
-    result: ScoredSplit,
-    tolerance: Tolerance,
-    level: float,
-    groups: Mapping[str, BoolArray],
-    repartitions: int,
-) -> dict[str, list[tuple[float, float, float]]]:
-    rng = np.random.default_rng([result.scored.plan.seed, REPARTITION_STREAM])
-    partitions = [(result.scored.split, result.tested)]
-    partitions += [repartition(result, rng) for _ in range(repartitions - 1)]
-    draws: dict[str, list[tuple[float, float, float]]] = {name: [] for name in groups}
-    for split, tested in partitions:
-        bad, released = result.bad(tolerance, tested), result.released(tolerance, level, split, tested)
-        for name, member in groups.items():
-            out = released & member[tested]
-            draws[name].append(
-                (float(np.sum(bad & out)), float(out.sum()), float(np.sum(~bad & member[tested])))
-            )
-    return draws
-
-
-def _describe(name: str, values: np.ndarray[Any, Any]) -> dict[str, Any]:
+def _described(name: str, values: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> AuditedGroup:
     released = float(values[:, 2].mean())
     enough = released >= FEWEST_RELEASED
     return {

@@ -1,12 +1,13 @@
 """FDR and power over levels and tolerances, and how risk lines up with error: the paper's curves as plain data."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
-from safeimpute.evaluation.evaluate import ScoredSplit, release_scores
-from safeimpute.evaluation.metrics import mean_se
+from safeimpute.evaluation.evaluate import ReleaseSummary, release_at
+from safeimpute.evaluation.metrics import MeanSe, mean_se
+from safeimpute.evaluation.trials import Trial
 from safeimpute.tolerance import Tolerance
 
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(1, 11))
@@ -14,21 +15,34 @@ TOLERANCE_FACTORS = (0.75, 1.0, 1.25, 1.5)
 RISK_GROUPS = 10
 
 
+class Curve(TypedDict):
+    """The release at every level, at one tolerance."""
+
+    absolute: float
+    share: float
+    factor: float
+    points: list[ReleaseSummary]
+
+
+class RiskGroup(TypedDict):
+    """Tested visits of like risk: how wrong they are."""
+
+    group: int
+    mae: MeanSe
+    risky: MeanSe
+
+
 def fdr_power_curves(
-    scored: Sequence[ScoredSplit],
+    trials: Sequence[Trial],
     tolerance: Tolerance,
     alphas: Sequence[float] = ALPHAS,
     factors: Sequence[float] = TOLERANCE_FACTORS,
-) -> list[dict[str, Any]]:
+) -> list[Curve]:
     """One curve per tolerance (multiples of the chosen one): achieved FDP, power and acceptance at each level."""
-    curves = []
+    curves: list[Curve] = []
     for factor in factors:
         scaled = Tolerance(tolerance.absolute * factor, tolerance.share * factor)
-        points = []
-        for alpha in alphas:
-            scores = [release_scores(split, scaled, alpha) for split in scored]
-            names = ("fdp", "power", "acceptance")
-            points.append({"fdr": alpha, **{name: mean_se([s[name] for s in scores]) for name in names}})
+        points = [release_at(trials, scaled, alpha) for alpha in alphas]
         curves.append(
             {"absolute": scaled.absolute, "share": scaled.share, "factor": factor, "points": points}
         )
@@ -36,24 +50,10 @@ def fdr_power_curves(
 
 
 def risk_alignment(
-    scored: Sequence[ScoredSplit], tolerance: Tolerance, groups: int = RISK_GROUPS
-) -> list[dict[str, Any]]:
+    trials: Sequence[Trial], tolerance: Tolerance, groups: int = RISK_GROUPS
+) -> list[RiskGroup]:
     """Mean absolute error and share of risky values in groups of equal size by risk, lowest first."""
-    per_split = []
-    for split in scored:
-        rows = split.tested
-        order = rows[np.argsort(split.risk(tolerance)[rows], kind="stable")]
-        value, truth = split.value, split.truth
-        per_split.append(
-            [
-                (
-                    float(np.mean(np.abs(value[part] - truth[part]))),
-                    float(np.mean(tolerance.risky(value[part], truth[part]))),
-                )
-                for part in np.array_split(order, groups)
-                if len(part)
-            ]
-        )
+    per_split = [_by_risk(trial, tolerance, groups) for trial in trials]
     return [
         {
             "group": position + 1,
@@ -62,3 +62,11 @@ def risk_alignment(
         }
         for position, group in enumerate(zip(*per_split, strict=False))
     ]
+
+
+def _by_risk(trial: Trial, tolerance: Tolerance, groups: int) -> list[tuple[float, float]]:
+    value, truth = trial.errors()
+    order = np.argsort(trial.estimates.risk_at(tolerance)[trial.tested], kind="stable")
+    error, risky = np.abs(value - truth), trial.risky(tolerance)
+    parts = [part for part in np.array_split(order, groups) if len(part)]
+    return [(float(error[part].mean()), float(risky[part].mean())) for part in parts]

@@ -1,17 +1,44 @@
 """The data as it came, as plain numbers: what was measured, how often, how regularly; no identifier."""
 
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
-from safeimpute.records.arrays import VisitArrays
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 from safeimpute.records.visits import Visits
 
 HEAT_MAP_ROWS = 240
 SAMPLED_PATIENTS = 10
 
 
-def profile_data(visits: Visits, seed: int = 0) -> dict[str, Any]:
+class CountHistogram(TypedDict):
+    """Counts between edges."""
+
+    edges: list[float]
+    counts: list[int]
+
+
+class DataProfile(TypedDict):
+    """A table of visits in figures."""
+
+    rows: int
+    merged_rows: int
+    visits: int
+    patients: int
+    labs: list[str]
+    attributes: list[str]
+    fine: list[str]  # used only for who gets measured
+    ignored: dict[str, str]  # columns nothing uses, and why
+    observed_share: dict[str, float]  # per lab
+    heat_map: list[list[float]]
+    visits_per_patient: CountHistogram
+    mean_visits_per_patient: float
+    gap_days: CountHistogram
+    median_gap_days: float | None
+    visit_missingness: list[list[dict[str, float]]]  # of a few patients, per visit: 1 where a lab is missing
+
+
+def profile_data(visits: Visits, seed: int = 0) -> DataProfile:
     """Counts, missingness, visits per patient, gaps, and the visit-wise missingness of a few patients."""
     arrays = visits.arrays
     observed = ~np.isnan(arrays.labs)
@@ -24,6 +51,7 @@ def profile_data(visits: Visits, seed: int = 0) -> dict[str, Any]:
         "patients": visits.patients,
         "labs": list(visits.labs),
         "attributes": list(visits.attributes),
+        "fine": list(arrays.fine_names),
         "ignored": dict(visits.ignored),
         "observed_share": {name: float(observed[:, i].mean()) for i, name in enumerate(arrays.lab_names)},
         "heat_map": _heat_map(observed),
@@ -35,25 +63,25 @@ def profile_data(visits: Visits, seed: int = 0) -> dict[str, Any]:
     }
 
 
-def _heat_map(observed: np.ndarray[Any, Any]) -> list[list[float]]:
+def _heat_map(observed: BoolArray) -> list[list[float]]:
     """Share observed per lab in consecutive blocks of visits, sorted by patient and time."""
     blocks = np.array_split(observed, min(HEAT_MAP_ROWS, len(observed)))
     return [[round(float(share), 3) for share in block.mean(axis=0)] for block in blocks]
 
 
-def _histogram(values: np.ndarray[Any, Any], edges: np.ndarray[Any, Any]) -> dict[str, list[float]]:
+def _histogram(values: FloatArray | IntArray, edges: FloatArray | IntArray) -> CountHistogram:
     counts, _ = np.histogram(values, bins=edges) if len(values) else (np.zeros(len(edges) - 1), edges)
     return {"edges": [float(edge) for edge in edges], "counts": [int(count) for count in counts]}
 
 
-def _visit_edges(per_patient: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _visit_edges(per_patient: IntArray) -> IntArray:
     """One bin per number of visits up to the 99th percentile; a last one holds the rest."""
     most, largest = int(np.quantile(per_patient, 0.99)), int(per_patient.max())
     edges = np.arange(1, most + 2)
     return np.append(edges, largest + 1) if largest > most else edges
 
 
-def _gap_edges(gaps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _gap_edges(gaps: FloatArray) -> FloatArray:
     """Forty bins up to the 99th percentile; a last one holds the rest."""
     if not len(gaps):
         return np.array([0.0, 1.0])
@@ -63,7 +91,7 @@ def _gap_edges(gaps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _visit_missingness(
-    arrays: VisitArrays, observed: np.ndarray[Any, Any], rng: np.random.Generator
+    arrays: VisitArrays, observed: BoolArray, rng: np.random.Generator
 ) -> list[list[dict[str, float]]]:
     """For a few patients, per visit: which labs were missing."""
     several = np.flatnonzero(np.bincount(arrays.patient) >= 2)

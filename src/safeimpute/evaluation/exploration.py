@@ -1,20 +1,22 @@
-"""What other levels and tolerances would have done, judged by validation errors alone: to look at, never to promise.
+"""What other levels and tolerances would have done, by the errors the run was decided by: to look at, not to promise.
 
-The report's trade-off curve and the review page's sliders are both made here. Validation visits stand in for the
-calibration visits: inside the claim's scope, with its weights, ranked by a risk that never saw them.
+The report's trade-off curve and the review page's sliders are both made here. Looking uses the same errors, so a level
+chosen after looking carries no promise of its own.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypedDict
 
 import numpy as np
 
-from safeimpute.records.arrays import BoolArray, FloatArray, uniform_per_visit
+from safeimpute.evaluation.run_summary import LevelOutcome
+from safeimpute.records.arrays import BoolArray, FloatArray
 from safeimpute.selection.bh import ROUNDING
-from safeimpute.selection.p_values import Scores, conformal_p_values
-from safeimpute.selection.pipeline import TIE_STREAM, Scored
-from safeimpute.splits.roles import Role
+from safeimpute.selection.calibrate import Calibrated
+from safeimpute.selection.cutoff import FEWEST_RISKY
+from safeimpute.selection.ledger import AT_ONCE, Entries, below, per_patient, risk_grid
+from safeimpute.selection.release import Ground, Rule, decide, entries_of
 from safeimpute.tolerance import Tolerance, parse_tolerance
 
 CURVE_LEVELS = tuple(round(0.05 * step, 2) for step in range(1, 11))
@@ -22,106 +24,193 @@ SLIDER_LEVELS = tuple(round(0.01 * step, 2) for step in range(1, 51))
 TOLERANCE_FACTORS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0)
 
 
+class ToleranceOutcomes(TypedDict):
+    """The outcome at every level, at one tolerance."""
+
+    tolerance: str  # as a user would type it
+    words: str
+    released: list[int]
+    risky: list[float]
+    power: list[float]
+    mae: list[float | None]
+
+
+class SliderGrid(TypedDict):
+    """The outcome at every setting of the page's two sliders."""
+
+    levels: list[float]
+    chosen_level: int
+    chosen_tolerance: int
+    candidates: int  # missing values inside the promise
+    judged: int  # measured visits the outcomes are judged by
+    confident: bool  # the run itself asked for confidence; the sliders follow the average rule
+    tolerances: list[ToleranceOutcomes]
+
+
 @dataclass(frozen=True)
-class ExplorationGround:
-    """Candidates and validation visits inside the claim's scope, and what was measured at the latter."""
+class _Judged:
+    """Judged visits inside the promise, lowest risk first, with running sums of their weights."""
 
-    candidate: Scores
-    candidate_weight: FloatArray
-    validation: Scores
-    validation_weight: FloatArray
-    value: FloatArray  # imputed, per validation visit
-    truth: FloatArray
+    risk: FloatArray
+    weight: FloatArray
+    good: FloatArray
+    error: FloatArray
 
 
-def exploration_ground(scored: Scored, truth: FloatArray) -> ExplorationGround:
-    """Gather what exploring may see; no calibration error is among it."""
-    inside = ~np.any(list(scored.outside.values()), axis=0)
-    candidates, rows = scored.candidates(), scored.split.rows(Role.VALIDATION)
-    if scored.split.group is not None:
-        candidates = candidates[scored.split.group[candidates] == Role.TEST]
-    candidates, rows = candidates[inside[candidates]], rows[inside[rows]]
-    risk = scored.scores.explored_risk
-    tie = uniform_per_visit(scored.arrays.visit_key, scored.plan.seed, TIE_STREAM)
-    return ExplorationGround(
-        Scores(risk[candidates], tie[candidates]),
-        scored.weight[candidates],
-        Scores(risk[rows], tie[rows]),
-        scored.weight[rows],
-        scored.scores.value[rows],
-        truth[rows],
-    )
+@dataclass(frozen=True)
+class _Release:
+    """How far up the risk a level reaches (NaN: nowhere), and how many candidates that lets through."""
+
+    cutoff: float
+    released: int
 
 
 def explore(
-    ground: ExplorationGround, tolerance: Tolerance, levels: Sequence[float]
-) -> list[dict[str, float | None]]:
-    """At each level: how many a release would let through, and how wrong the validation values among them are."""
-    bad = tolerance.risky(ground.value, ground.truth)
-    p_value = conformal_p_values(
-        ground.candidate, ground.validation, bad, ground.candidate_weight, ground.validation_weight
-    )
-    adjusted = _adjusted(p_value)
-    return [_at_level(ground, bad, adjusted, level) for level in levels]
+    calibrated: Calibrated, tolerance: Tolerance, rule: Rule, levels: Sequence[float]
+) -> list[LevelOutcome]:
+    """At each level: how many values the average rule would release, and how wrong measured visits up to there are.
+
+    Under claim `visits` the paper's p-values decide instead.
+    """
+    ground = calibrated.ground(tolerance)
+    judged = _sorted_by_risk(calibrated, ground, rule)
+    paper = rule.claim == "visits"
+    releases = _by_p_values(ground, rule, levels) if paper else _by_ledger(ground, levels)
+    return [_outcome(judged, level, each) for level, each in zip(levels, releases, strict=True)]
 
 
-def _adjusted(p_value: FloatArray) -> FloatArray:
-    """The smallest level at which BH releases each candidate: all levels from one sort."""
-    if not len(p_value):
-        return p_value
-    from scipy.stats import false_discovery_control
-
-    return np.asarray(false_discovery_control(p_value), dtype=np.float64)
+def _inside(ground: Ground, rule: Rule) -> BoolArray:
+    return np.isfinite(ground.risk) if rule.published else ground.inside
 
 
-def _at_level(
-    ground: ExplorationGround, bad: BoolArray, adjusted: FloatArray, level: float
-) -> dict[str, float | None]:
-    released = adjusted <= level * (1.0 + ROUNDING)
-    cutoff = ground.candidate.risk[released].max() if released.any() else -np.inf
-    passing = np.where(ground.validation.risk <= cutoff, ground.validation_weight, 0.0)
-    through, good = passing.sum(), ground.validation_weight[~bad].sum()
-    error = np.abs(ground.value - ground.truth)
+def _sorted_by_risk(calibrated: Calibrated, ground: Ground, rule: Rule) -> _Judged:
+    rows = np.flatnonzero(ground.judged & _inside(ground, rule))
+    rows = rows[np.argsort(ground.risk[rows], kind="stable")]
+    weight, error = ground.weight[rows], np.abs(calibrated.estimates.value - calibrated.truth)[rows]
+    sums = (weight, weight * ~ground.risky[rows], weight * error)
+    return _Judged(ground.risk[rows], *(np.r_[0.0, np.cumsum(each)] for each in sums))
+
+
+def _outcome(judged: _Judged, level: float, release: _Release) -> LevelOutcome:
+    place = 0 if np.isnan(release.cutoff) else int(np.searchsorted(judged.risk, release.cutoff, side="right"))
+    weight, good, every_good = judged.weight[place], judged.good[place], judged.good[-1]
     return {
         "fdr": level,
-        "released": int(released.sum()),
-        "fdp": float(passing[bad].sum() / through) if through else 0.0,
-        "power": float(passing[~bad].sum() / good) if good else 0.0,
-        "mae": float(passing @ error / through) if through else None,
+        "cutoff": None if np.isnan(release.cutoff) else release.cutoff,
+        "released": release.released,
+        "risky": float(1.0 - good / weight) if weight > 0 else 0.0,
+        "power": float(good / every_good) if every_good > 0 else 0.0,
+        "mae": float(judged.error[place] / weight) if weight > 0 else None,
     }
 
 
-def slider_grid(scored: Scored, truth: FloatArray, fdr: float, unit: str | None) -> dict[str, Any]:
+def _by_ledger(ground: Ground, levels: Sequence[float]) -> list[_Release]:
+    inside = ground.inside
+    grid = risk_grid(ground.risk[inside & (ground.judged | ground.candidate)])
+    candidates = np.sort(ground.risk[inside & ground.candidate])
+    return [
+        _Release(cutoff, 0 if np.isnan(cutoff) else int(np.searchsorted(candidates, cutoff, side="right")))
+        for cutoff in average_cutoffs(entries_of(ground), grid, levels).tolist()
+    ]
+
+
+def _by_p_values(ground: Ground, rule: Rule, levels: Sequence[float]) -> list[_Release]:
+    """All levels from one sort: Benjamini-Hochberg releases a candidate from its adjusted p-value on."""
+    from scipy.stats import false_discovery_control
+
+    tested = decide(ground, replace(rule, alpha=max(levels))).p_value
+    there = np.isfinite(tested)
+    risk = ground.risk[ground.candidate][there]
+    adjusted = false_discovery_control(tested[there]) if there.any() else tested[there]
+    found = []
+    for level in levels:
+        through = risk[adjusted <= level * (1.0 + ROUNDING)]
+        found.append(_Release(float(through.max()) if len(through) else np.nan, len(through)))
+    return found
+
+
+def average_cutoffs(entries: Entries, thresholds: FloatArray, levels: Sequence[float]) -> FloatArray:
+    """`average_cutoff` at many levels from one pass over the patients; NaN where no threshold keeps the level.
+
+    Balances are linear in the level, so the patients' sums are taken once; only the worst balance is not.
+    """
+    present, patient = np.unique(entries.patient, return_inverse=True)
+    there = replace(entries, patient=patient, n_patients=len(present))
+    alpha = np.asarray(levels, dtype=np.float64)[:, None]
+    parts = [_sums(there, thresholds[part], alpha) for part in _spans(len(thresholds), len(present))]
+    if not parts:
+        return np.full(len(levels), np.nan)
+    risky, weight, squares, worst = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
+    patients = np.divide(weight**2, squares, out=np.zeros_like(weight), where=squares > 0)
+    heavy = below(there.risk, np.square(there.weight), thresholds)
+    visit = np.divide(heavy, weight, out=np.zeros_like(heavy), where=weight > 0)
+    balance = risky - alpha * weight + np.maximum(worst, 0.0) + (1.0 - alpha) * visit
+    safe = (alpha * patients >= FEWEST_RISKY) & (balance <= 0.0)
+    last = safe.shape[1] - 1 - np.argmax(safe[:, ::-1], axis=1)
+    return np.where(safe.any(axis=1), thresholds[last], np.nan)
+
+
+def _sums(
+    entries: Entries, thresholds: FloatArray, alpha: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Over patients, per threshold: risky weight, weight, squared weight; and per level the worst balance."""
+    risky = per_patient(entries, entries.weight * entries.risky, thresholds)
+    weight = per_patient(entries, entries.weight, thresholds)
+    worst = np.stack([(risky - level * weight).max(axis=0, initial=0.0) for level in alpha[:, 0]])
+    return risky.sum(axis=0), weight.sum(axis=0), np.square(weight).sum(axis=0), worst
+
+
+def _spans(thresholds: int, patients: int) -> Iterator[slice]:
+    step = max(1, AT_ONCE // max(patients, 1))
+    for start in range(0, thresholds, step):
+        yield slice(start, start + step)
+
+
+def slider_grid(calibrated: Calibrated, tolerance: Tolerance, rule: Rule, unit: str | None) -> SliderGrid:
     """The outcome at every setting of the two sliders.
 
-    Values are ranked by the risk learnt for the run's own tolerance at every setting; a new run learns a ranking
-    for its own tolerance, so its outcome will differ.
+    At the run's own tolerance values are ranked by the risk learnt for it; at others by the expected size of the
+    error, so a new run, which learns its own risk, will differ.
     """
-    ground, fitted = exploration_ground(scored, truth), scored.plan.tolerance
-    levels = sorted({*SLIDER_LEVELS, fdr})
+    levels = sorted({*SLIDER_LEVELS, rule.alpha})
+    inside = _inside(calibrated.ground(tolerance), rule)
+    question = calibrated.question
     return {
         "levels": levels,
-        "chosen_level": levels.index(fdr),
+        "chosen_level": levels.index(rule.alpha),
         "chosen_tolerance": TOLERANCE_FACTORS.index(1.0),
-        "candidates": len(ground.candidate),
-        "validation_visits": len(ground.validation),
-        "tolerances": [_settings(ground, _scaled(fitted, f), levels, unit) for f in TOLERANCE_FACTORS],
+        "candidates": int(np.sum(question.candidate & inside)),
+        "judged": int(np.sum(question.judged & inside)),
+        "confident": rule.promise == "confident",
+        "tolerances": [
+            _at_tolerance(calibrated, tolerance, factor, rule, levels, unit) for factor in TOLERANCE_FACTORS
+        ],
     }
 
 
-def _settings(
-    ground: ExplorationGround, tolerance: str, levels: Sequence[float], unit: str | None
-) -> dict[str, Any]:
-    allowed = parse_tolerance(tolerance)
-    points = explore(ground, allowed, levels)
-    outcome = {
-        name: [_rounded(point[name]) for point in points] for name in ("released", "fdp", "power", "mae")
+def _at_tolerance(
+    calibrated: Calibrated,
+    own: Tolerance,
+    factor: float,
+    rule: Rule,
+    levels: Sequence[float],
+    unit: str | None,
+) -> ToleranceOutcomes:
+    tolerance = _scaled(own, factor)
+    allowed = own if factor == 1.0 else parse_tolerance(tolerance)
+    points = explore(calibrated, allowed, rule, levels)
+    return {
+        "tolerance": tolerance,
+        "words": allowed.describe(unit),
+        "released": [point["released"] for point in points],
+        "risky": [_rounded(point["risky"]) for point in points],
+        "power": [_rounded(point["power"]) for point in points],
+        "mae": [None if point["mae"] is None else _rounded(point["mae"]) for point in points],
     }
-    return {"tolerance": tolerance, "words": allowed.describe(unit), **outcome}
 
 
-def _rounded(value: float | None) -> float | None:
-    return value if value is None or isinstance(value, int) else float(f"{value:.4g}")
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
 
 
 def _scaled(tolerance: Tolerance, factor: float) -> str:

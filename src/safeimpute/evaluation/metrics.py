@@ -5,7 +5,10 @@ from typing import TypedDict
 
 import numpy as np
 
+from safeimpute.measuring.diagnosis import area_under_curve
 from safeimpute.records.arrays import BoolArray, FloatArray
+
+auc = area_under_curve  # of a risk: chance that a risky value has the higher one
 
 
 class MeanSe(TypedDict):
@@ -24,28 +27,20 @@ def mean_se(values: Sequence[float]) -> MeanSe:
 
 
 def mean_absolute_error(value: FloatArray, truth: FloatArray) -> float:
+    """Mean of |value - truth|."""
     return float(np.mean(np.abs(value - truth)))
 
 
 def root_mean_squared_error(value: FloatArray, truth: FloatArray) -> float:
+    """Root of the mean of (value - truth)^2."""
     return float(np.sqrt(np.mean((value - truth) ** 2)))
 
 
-def false_discovery_proportion(bad: BoolArray, released: BoolArray) -> float:
+def false_discovery_proportion(risky: BoolArray, released: BoolArray) -> float:
     """Share of risky values among the released; 0 for an empty release."""
-    return float(np.sum(bad & released) / max(int(released.sum()), 1))
+    return float(np.sum(risky & released) / max(int(released.sum()), 1))
 
 
-def power(bad: BoolArray, released: BoolArray) -> float:
-    """Share of good values that are released; 0 if none is good."""
-    return float(np.sum(~bad & released) / max(int(np.sum(~bad)), 1))
-
-
-def auc(risk: FloatArray, bad: BoolArray) -> float | None:
-    """Probability that a risky value has the higher risk; ties count half. None where one class is absent."""
-    positives, negatives = np.sort(risk[bad]), risk[~bad]
-    if not len(positives) or not len(negatives):
-        return None
-    above = len(positives) - np.searchsorted(positives, negatives, side="right")
-    ties = np.searchsorted(positives, negatives, side="right") - np.searchsorted(positives, negatives)
-    return float(np.sum(above + 0.5 * ties) / (len(positives) * len(negatives)))
+def power(risky: BoolArray, released: BoolArray) -> float:
+    """Share of the values that are not risky that are released; 0 if all are risky."""
+    return float(np.sum(~risky & released) / max(int(np.sum(~risky)), 1))

@@ -1,8 +1,8 @@
-"""Released share and validation error per group of visits: the promise is an average over them all."""
+"""Released share and error per group of visits: the promise is an average over them all."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from safeimpute.records.visits import Visits
 
 USUAL_NAMES = ("sex", "gender", "age", "race", "ethnicity")  # shown first
 MOST_ATTRIBUTES = 8
-FEWEST_ERRORS = 10  # a mean of fewer validation errors says nothing
+FEWEST_ERRORS = 10  # a mean of fewer errors says nothing
 AGE_BANDS = (50.0, 65.0)
 AGE_LABELS = ("under 50", "50 to under 65", "65 and over")
 VISIT_BANDS = (2.0, 4.0, 8.0)
@@ -20,15 +20,36 @@ THIRDS = ("lowest third", "middle third", "highest third")
 FEW_VALUES = 5
 
 
+class GroupOutcome(TypedDict):
+    """One group: what was released of its missing values, and how wrong its measured visits were imputed."""
+
+    group: str
+    missing: int
+    released: int
+    judged: int  # measured visits whose error is known
+    mae: float | None  # None: too few of them
+    risky: float | None  # share of unacceptable errors among them
+    risky_passing: float | None  # the same among those the rule would release, weighted as the claim asks
+
+
+class Subgroup(TypedDict):
+    """An attribute and its groups, in order."""
+
+    title: str
+    groups: list[GroupOutcome]
+
+
 @dataclass(frozen=True)
-class Outcome:
-    """What happened to which visit: decisions on the unmeasured, errors of the validation visits."""
+class Judgement:
+    """What happened to which visit: decisions on candidates, errors at judged visits."""
 
     candidates: IntArray
     released: BoolArray  # per candidate
-    validation: IntArray
-    error: FloatArray  # |imputed - measured| per validation visit
-    risky: BoolArray  # per validation visit
+    judged: IntArray
+    error: FloatArray  # |imputed - measured| per judged visit
+    risky: BoolArray
+    passing: BoolArray  # per judged visit: the rule would release it
+    weight: FloatArray
 
 
 @dataclass(frozen=True)
@@ -38,14 +59,14 @@ class _Grouping:
     code: IntArray  # per visit: position in `labels`, -1 where unknown
 
 
-def describe_subgroups(visits: Visits, outcome: Outcome) -> list[dict[str, Any]]:
+def describe_subgroups(visits: Visits, judgement: Judgement) -> list[Subgroup]:
     """One entry per attribute (and one for visits per patient), each with its groups in order."""
-    described = []
+    described: list[Subgroup] = []
     for grouping in _groupings(visits):
         groups = [
-            _describe(label, grouping.code == code, outcome) for code, label in enumerate(grouping.labels)
+            _describe(label, grouping.code == code, judgement) for code, label in enumerate(grouping.labels)
         ]
-        present = [group for group in groups if group["missing"] or group["validation_visits"]]
+        present = [group for group in groups if group["missing"] or group["judged"]]
         if len(present) > 1:
             described.append({"title": grouping.title, "groups": present})
     return described
@@ -60,17 +81,23 @@ def group_masks(visits: Visits) -> dict[str, BoolArray]:
     }
 
 
-def _describe(label: str, member: BoolArray, outcome: Outcome) -> dict[str, Any]:
-    asked, checked = member[outcome.candidates], member[outcome.validation]
-    enough = checked.sum() >= FEWEST_ERRORS
+def _describe(label: str, member: BoolArray, judgement: Judgement) -> GroupOutcome:
+    asked, checked = member[judgement.candidates], member[judgement.judged]
+    passing = checked & judgement.passing
+    weight, risky = judgement.weight[passing], judgement.risky[passing]
     return {
         "group": label,
         "missing": int(asked.sum()),
-        "released": int(outcome.released[asked].sum()),
-        "validation_visits": int(checked.sum()),
-        "mae": float(outcome.error[checked].mean()) if enough else None,
-        "risky": float(outcome.risky[checked].mean()) if enough else None,
+        "released": int(judgement.released[asked].sum()),
+        "judged": int(checked.sum()),
+        "mae": _mean(judgement.error[checked]),
+        "risky": _mean(judgement.risky[checked].astype(np.float64)),
+        "risky_passing": float(weight @ risky / weight.sum()) if len(weight) >= FEWEST_ERRORS else None,
     }
+
+
+def _mean(values: FloatArray) -> float | None:
+    return float(values.mean()) if len(values) >= FEWEST_ERRORS else None
 
 
 def _groupings(visits: Visits) -> Iterator[_Grouping]:

@@ -1,112 +1,155 @@
-"""The run's result as one plain dictionary; every page, picture and printed line is made from it."""
+"""The run's result as one typed summary; every page, picture and printed line is made from it."""
 
-from typing import Any
+import math
+from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
 
-from safeimpute.benchmark.registry import make_imputer
-from safeimpute.errors import GuaranteeRefused
-from safeimpute.estimator import SafeImputer
+from safeimpute.estimator import SafeImputer, rule_of
 from safeimpute.evaluation.data_profile import profile_data
-from safeimpute.evaluation.exploration import CURVE_LEVELS, exploration_ground, explore
-from safeimpute.evaluation.metrics import mean_absolute_error
-from safeimpute.evaluation.subgroups import Outcome, describe_subgroups
-from safeimpute.selection.claims import cutoff_in_words, promise_in_words
-from safeimpute.selection.pipeline import long_run_cutoff, released_under_doubt
-from safeimpute.settings import Config
-from safeimpute.splits.roles import Role, hide
+from safeimpute.evaluation.exploration import CURVE_LEVELS, explore
+from safeimpute.evaluation.measuring_summary import summarise_measuring
+from safeimpute.evaluation.plain_ways import plain_values
+from safeimpute.evaluation.run_summary import (
+    Accuracy,
+    CutoffSummary,
+    Distribution,
+    Doubt,
+    GapHistogram,
+    Histogram,
+    RiskGroup,
+    RunSummary,
+    Spread,
+)
+from safeimpute.evaluation.subgroups import Judgement, Subgroup, describe_subgroups
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.records.history import NONE, previous_observed
+from safeimpute.records.units import target_unit
+from safeimpute.selection.cutoff import Cutoff
+from safeimpute.settings import Settings
 
-PLAIN_METHODS = {
-    "mean": "overall mean",
-    "locf": "last value carried forward",
-    "patient_mean": "patient's own mean",
-}
+__all__ = ["FittedImputer", "RunSummary", "as_second_look", "summarise_run"]
+
+FittedImputer = SafeImputer  # for those who only hand it on
 BINS = 24
+RISK_GROUPS = 10
+SECOND_LOOK = (
+    "Second look at the same visits: no guarantee. An earlier run showed these visits under another level, tolerance, "
+    "seed, claim, preset or promise, and errors already seen cannot vouch for a choice made after seeing them. A "
+    "promise needs visits not looked at yet, or the choices of the first run."
+)
 
 
-def summarise_run(imputer: SafeImputer, imputations: pl.DataFrame) -> dict[str, Any]:
+def summarise_run(imputer: SafeImputer, imputations: pl.DataFrame) -> RunSummary:
     """What was asked, what came out, what it promises, and what it rests on."""
-    config = imputer.current_config()
-    withheld = imputations.filter(~pl.col("released"))
+    settings, calibrated = imputer.current_settings(), imputer.calibrated_
+    allowed, unit, promised = settings.allowed_error, target_unit(settings), imputer.promised()
+    released = imputations["released"].to_numpy()
+    fitted = getattr(imputer, "fitted_", None)
     return {
-        "target": config.target,
-        "unit": config.unit_known,
-        "tolerance": config.tolerance,
-        "tolerance_in_words": config.allowed_error.describe(config.unit_known),
-        "fdr": config.fdr,
-        "preset": config.preset,
-        "claim": config.claim,
-        **promise_in_words(
-            config.promise, config.target, config.allowed_error.describe(config.unit_known), config.fdr
-        ),
-        "measured": int(np.sum(imputer.roles_ != Role.UNMEASURED)),
+        "target": settings.target,
+        "unit": unit,
+        "tolerance": settings.tolerance,
+        "tolerance_in_words": allowed.describe(unit),
+        "fdr": settings.fdr,
+        "preset": settings.preset,
+        "claim": settings.claim,
+        "promise_kind": settings.promise,
+        "confidence": settings.confidence,
+        "past_only": settings.past_only,
+        "promise": promised.promise,
+        "assumption": promised.assumption,
+        "limits": promised.limits,
+        "no_promise": promised.no_promise,
+        "second_look": False,
+        "measured": int(np.sum(~np.isnan(calibrated.truth))),
+        "judged": int(calibrated.question.judged.sum()),
         "missing": len(imputations),
-        "released": int(imputations["released"].sum()),
-        "withheld": len(withheld),
-        "withheld_by_reason": {
-            str(reason): int(count)
-            for reason, count in withheld["reason"].value_counts(sort=True).iter_rows()
-        },
-        "calibration_visits": imputer.decision_.calibration_visits,
-        "effective_sample_size": imputer.decision_.effective_sample_size,
-        "sensitivity": _sensitivity(imputer, config),
-        "cutoff": _cutoff(imputer, config),
-        "by_value": _by_value(imputations),
-        "by_gap": _by_gap(imputer, imputations),
-        "validation": _validation(imputer, config),
-        "subgroups": _subgroups(imputer, imputations, config),
-        "data": profile_data(imputer.visits_, config.random_state),
-        "seconds": dict(imputer.scores_.seconds),
+        "released": int(released.sum()),
+        "withheld": int((~released).sum()),
+        "withheld_by_reason": _by_reason(imputations),
+        "risk_is_probability": calibrated.estimates.learnt_for is not None,
+        "cutoffs": _cutoffs(imputer.decision_.cutoffs, settings),
+        "measuring": summarise_measuring(calibrated.diagnosis, imputer.visits_, len(imputations)),
+        "sensitivity": _sensitivity(imputer, settings),
+        "by_risk": _histogram(imputations["risk"].to_numpy(), released),
+        "by_value": _histogram(imputations["value"].to_numpy(), released),
+        "by_gap": _by_gap(imputer, released),
+        "distribution": _distribution(imputer, imputations),
+        "accuracy": _accuracy(imputer, settings),
+        "alignment": _alignment(imputer, settings),
+        "curve": explore(calibrated, allowed, rule_of(settings), sorted({*CURVE_LEVELS, settings.fdr})),
+        "subgroups": _subgroups(imputer, released, settings),
+        "data": profile_data(imputer.visits_, settings.random_state),
+        "seconds": {} if fitted is None else {name: float(each) for name, each in fitted.seconds.items()},
     }
 
 
-def _sensitivity(imputer: SafeImputer, config: Config) -> list[dict[str, float]]:
-    """Released counts if an unseen reason changed the odds of being measured by a factor of up to gamma."""
-    scored, truth = imputer.scored_, imputer.visits_.arrays.target_values
-    if not config.promise.unmeasured or config.promise.new_patients:
-        return []
-    counts = released_under_doubt(
-        scored, config.allowed_error, config.fdr, scored.candidates(), truth, config.gammas
-    )
+def as_second_look(summary: RunSummary) -> RunSummary:
+    """The same results without a promise: these visits were seen before, under another choice."""
+    return {
+        **summary,
+        "promise": "",
+        "assumption": "",
+        "limits": "",
+        "no_promise": SECOND_LOOK,
+        "second_look": True,
+    }
+
+
+def _by_reason(imputations: pl.DataFrame) -> dict[str, int]:
+    withheld = imputations.filter(~pl.col("released"))
+    counts = withheld["reason"].value_counts().sort(["count", "reason"], descending=[True, False])
+    return {str(reason): int(count) for reason, count in counts.iter_rows()}
+
+
+def _cutoffs(cutoffs: Mapping[int, Cutoff], settings: Settings) -> list[CutoffSummary]:
     return [
-        {"gamma": gamma, "released": int(count)} for gamma, count in zip(config.gammas, counts, strict=True)
+        {
+            "group": group,
+            "risk": cutoff.risk,
+            "share": cutoff.share,
+            "patients": cutoff.patients,
+            "visits": cutoff.entries,
+            "words": cutoff_in_words(cutoff, settings),
+        }
+        for group, cutoff in sorted(cutoffs.items())
     ]
 
 
-def _cutoff(imputer: SafeImputer, config: Config) -> dict[str, Any] | None:
-    """The stored cut-off with its promise in words, or why there is none; for claims about new patients."""
-    if not config.promise.new_patients:
-        return None
-    truth = imputer.visits_.arrays.target_values
-    try:
-        cutoff = long_run_cutoff(imputer.scored_, config.allowed_error, config.fdr, truth)
-    except GuaranteeRefused as refused:
-        return {"risk": None, "words": str(refused)}
-    return {"risk": cutoff.risk, "words": cutoff_in_words(cutoff, config.fdr)}
+def cutoff_in_words(cutoff: Cutoff, settings: Settings) -> str:
+    """Up to which risk values are released, and what is known of the measured visits up to there."""
+    level = f"{100 * settings.fdr:g} %"
+    if cutoff.risk is None:
+        return (
+            f"No cut-off keeps the level of {level}: among the {cutoff.entries:,} measured visits that can be judged, "
+            f"even the least risky imputations are off too often, or too few patients vouch for them."
+        )
+    share = 0.0 if cutoff.share is None else cutoff.share
+    if settings.claim == "visits":
+        return (
+            f"Values with a risk of up to {cutoff.risk:.3g} are released. Of the {cutoff.entries:,} visits set aside "
+            f"to calibrate, {100 * share:.0f} % of those up to this risk are off by the tolerance or more."
+        )
+    return (
+        f"Values with a risk of up to {cutoff.risk:.3g} are released. Of the measured visits up to this risk, weighted "
+        f"to stand for unmeasured ones, {100 * share:.0f} % are off by the tolerance or more; they are worth "
+        f"{cutoff.patients:,.0f} patients of equal weight."
+    )
 
 
-def _by_value(imputations: pl.DataFrame) -> dict[str, list[float]]:
-    return _released_histogram(imputations["value"].to_numpy(), imputations["released"].to_numpy())
+def _sensitivity(imputer: SafeImputer, settings: Settings) -> list[Doubt]:
+    """Released counts if an unseen reason changed the odds of being measured by a factor of up to gamma."""
+    if settings.claim == "visits":
+        return []
+    found = imputer.calibrated_.under_doubt(settings.allowed_error, settings.fdr, settings.gammas)
+    return [{"gamma": each.gamma, "released": each.released} for each in found]
 
 
-def _by_gap(imputer: SafeImputer, imputations: pl.DataFrame) -> dict[str, Any]:
-    """Released and withheld by days since the patient's last measured target; without one, counted apart."""
-    from safeimpute.records.history import NONE, previous_observed
-
-    arrays = imputer.visits_.arrays
-    previous = previous_observed(arrays.patient, imputer.roles_ != Role.UNMEASURED)
-    rows = np.flatnonzero(imputer.roles_ == Role.UNMEASURED)
-    has = previous[rows] != NONE
-    gap = arrays.time[rows[has]] - arrays.time[previous[rows[has]]]
-    released = imputations["released"].to_numpy()
-    without = {"released": int(released[~has].sum()), "withheld": int((~released[~has]).sum())}
-    return {**_released_histogram(gap, released[has]), "no_earlier_value": without}
-
-
-def _released_histogram(
-    values: np.ndarray[Any, Any], released: np.ndarray[Any, Any]
-) -> dict[str, list[float]]:
+def _histogram(values: FloatArray, released: BoolArray) -> Histogram:
+    there = np.isfinite(values)
+    values, released = values[there], released[there]
     if not len(values):
         return {"edges": [], "released": [], "withheld": []}
     edges = np.histogram_bin_edges(values[values <= np.quantile(values, 0.99)], bins=BINS)
@@ -118,55 +161,103 @@ def _released_histogram(
     }
 
 
-def _validation(imputer: SafeImputer, config: Config) -> dict[str, Any]:
-    """Accuracy and trade-off on validation visits: for looking and choosing, never for promising."""
-    arrays, roles, scores = imputer.visits_.arrays, imputer.roles_, imputer.scores_
-    rows = np.flatnonzero(roles == Role.VALIDATION)
-    truth, value = arrays.target_values[rows], scores.value[rows]
-    bad = config.allowed_error.risky(value, truth)
-    task = hide(arrays, roles)
-    rng = np.random.default_rng(config.random_state)
-    plain = {
-        label: mean_absolute_error(make_imputer(name).fit(task, rng).impute(task).value[rows], truth)
-        for name, label in PLAIN_METHODS.items()
+def _by_gap(imputer: SafeImputer, released: BoolArray) -> GapHistogram:
+    """Released and withheld by days since the patient's last measured target; without one, counted apart."""
+    arrays, rows = imputer.visits_.arrays, imputer.calibrated_.candidates
+    previous = previous_observed(arrays.patient, ~np.isnan(imputer.calibrated_.truth))[rows]
+    has = previous != NONE
+    gap = arrays.time[rows[has]] - arrays.time[previous[has]]
+    without = released[~has]
+    return {
+        **_histogram(gap, released[has]),
+        "no_earlier_value": {"released": int(without.sum()), "withheld": int((~without).sum())},
     }
+
+
+def _distribution(imputer: SafeImputer, imputations: pl.DataFrame) -> Distribution:
+    value, released = imputations["value"].to_numpy(), imputations["released"].to_numpy()
+    return {
+        "measured": _spread(imputer.calibrated_.truth),
+        "released": _spread(value[released]),
+        "withheld": _spread(value[~released]),
+        "warning": (
+            "Released values are no random sample of the missing ones: do not compute cohort statistics, such as a "
+            "mean or a share above a limit, from them alone."
+        ),
+    }
+
+
+def _spread(values: FloatArray) -> Spread:
+    there = values[np.isfinite(values)]
+    if not len(there):
+        return {"values": 0, "mean": None, "median": None}
+    mean = float(there.mean())
+    return {
+        "values": len(there),
+        "mean": mean if math.isfinite(mean) else None,
+        "median": float(np.median(there)),
+    }
+
+
+def _judged(imputer: SafeImputer) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Judged visits with an imputation: rows, imputed and measured values."""
+    calibrated = imputer.calibrated_
+    rows = np.flatnonzero(calibrated.question.judged & np.isfinite(calibrated.estimates.value))
+    return rows, calibrated.estimates.value[rows], calibrated.truth[rows]
+
+
+def _accuracy(imputer: SafeImputer, settings: Settings) -> Accuracy:
+    """Errors at the judged visits, none of which was imputed with its own value in sight."""
+    rows, value, truth = _judged(imputer)
+    plain = plain_values(imputer.calibrated_.question.visits, past_only=settings.past_only)
+    ways = {settings.preset: value, **{name: values[rows] for name, values in plain.items()}}
+    how = (
+        "set aside from the start to calibrate, so that nothing was learnt from them"
+        if settings.claim == "visits"
+        else "each imputed without its own value, by a model that never saw its patient"
+    )
     return {
         "visits": len(rows),
-        "mae": {config.preset: mean_absolute_error(value, truth), **plain},
-        "risky_share": float(bad.mean()),
-        "curve": explore(
-            exploration_ground(imputer.scored_, arrays.target_values),
-            config.allowed_error,
-            sorted({*CURVE_LEVELS, config.fdr}),
-        ),
-        "alignment": _alignment(scores.explored_risk[rows], np.abs(value - truth), bad),
+        "how": how,
+        "mae": {name: float(np.mean(np.abs(each - truth))) for name, each in ways.items() if len(rows)},
+        "risky_share": float(settings.allowed_error.risky(value, truth).mean()) if len(rows) else None,
     }
 
 
-def _alignment(
-    risk: np.ndarray[Any, Any], error: np.ndarray[Any, Any], bad: np.ndarray[Any, Any], groups: int = 10
-) -> list[dict[str, float]]:
-    order = np.argsort(risk, kind="stable")
+def _alignment(imputer: SafeImputer, settings: Settings) -> list[RiskGroup]:
+    """Errors of the judged visits in groups of equal size by risk."""
+    rows, value, truth = _judged(imputer)
+    risk = imputer.calibrated_.estimates.risk[rows]
+    error, risky = np.abs(value - truth), settings.allowed_error.risky(value, truth)
+    order = np.flatnonzero(np.isfinite(risk))
+    order = order[np.argsort(risk[order], kind="stable")]
     return [
         {
             "group": number + 1,
             "visits": len(part),
+            "risk_from": float(risk[part[0]]),
+            "risk_to": float(risk[part[-1]]),
             "mae": float(error[part].mean()),
-            "risky": float(bad[part].mean()),
+            "risky": float(risky[part].mean()),
         }
-        for number, part in enumerate(np.array_split(order, groups))
+        for number, part in enumerate(np.array_split(order, RISK_GROUPS))
         if len(part)
     ]
 
 
-def _subgroups(imputer: SafeImputer, imputations: pl.DataFrame, config: Config) -> list[dict[str, Any]]:
-    rows = np.flatnonzero(imputer.roles_ == Role.VALIDATION)
-    truth, value = imputer.visits_.arrays.target_values[rows], imputer.scores_.value[rows]
-    outcome = Outcome(
-        candidates=np.flatnonzero(imputer.roles_ == Role.UNMEASURED),
-        released=imputations["released"].to_numpy(),
-        validation=rows,
+def _subgroups(imputer: SafeImputer, released: BoolArray, settings: Settings) -> list[Subgroup]:
+    rows, value, truth = _judged(imputer)
+    calibrated = imputer.calibrated_
+    ground = calibrated.ground(settings.allowed_error)
+    limit = imputer.decision_.cutoffs[min(imputer.decision_.cutoffs)].risk
+    limit = -np.inf if limit is None or imputer.decision_.refused else limit
+    judgement = Judgement(
+        candidates=calibrated.candidates,
+        released=released,
+        judged=rows,
         error=np.abs(value - truth),
-        risky=config.allowed_error.risky(value, truth),
+        risky=settings.allowed_error.risky(value, truth),
+        passing=ground.inside[rows] & (ground.risk[rows] <= limit),
+        weight=calibrated.weight[rows],
     )
-    return describe_subgroups(imputer.visits_, outcome)
+    return describe_subgroups(imputer.visits_, judgement)

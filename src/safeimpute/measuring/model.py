@@ -15,6 +15,7 @@ from safeimpute.systems.state import Arrays, Plain, State
 from safeimpute.systems.trees import BaggedTrees, TreeSettings, train_trees
 
 LARGEST_ODDS = 10.0  # times the overall odds; visits beyond it are outside the promise
+FARTHEST = 2  # times the most visits of one patient learnt from; longer records are outside the promise
 SMALL_TABLE = 20_000  # visits; up to it every fold's model is a bag with one member per other fold
 MEASURING = TreeSettings(
     objective="binary",
@@ -59,9 +60,7 @@ class MeasuringModel:
     folds: tuple[FoldMeasuring, ...]
     names: tuple[str, ...]  # of the columns used
 
-    def weigh(
-        self, table: MeasuringTable, time: FloatArray, patient: IntArray, fold: IntArray
-    ) -> Weights:
+    def weigh(self, table: MeasuringTable, time: FloatArray, patient: IntArray, fold: IntArray) -> Weights:
         """Weigh every visit by the model of its patient's fold."""
         odds, outside = np.empty(len(fold)), np.empty(len(fold), dtype=bool)
         per_patient = np.bincount(patient)[patient] if len(patient) else patient
@@ -109,7 +108,7 @@ def learn_measuring(
         overall = int(np.sum(learn & candidate)) / max(int(np.sum(learn & measured)), 1)
         reach = (time[others].min(), time[others].max()) if calendar else (-np.inf, np.inf)
         trees = _bag(table, candidate.astype(np.float64), learn, fold, number, folds, seed)
-        most = int(per_patient[others].max())
+        most = FARTHEST * int(per_patient[others].max())
         learnt.append(FoldMeasuring(trees, overall, float(reach[0]), float(reach[1]), most))
     return MeasuringModel(tuple(learnt), table.names)
 

@@ -126,5 +126,19 @@ def _resident_bytes() -> int:
     return most if sys.platform == "darwin" else most * 1024
 
 
+def peak_mib() -> float:
+    """The most this process ever held, in MiB; 0 where the system does not say."""
+    status = Path("/proc/self/status")
+    if status.exists():  # a process started from a large one must not report that one's size
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) / 1024
+    try:
+        import resource
+    except ImportError:
+        return 0.0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (2**20 if sys.platform == "darwin" else 1024)
+
+
 def _rounded_up(gib: float) -> float:
     return math.ceil(2 * gib) / 2

@@ -43,7 +43,11 @@ class FrozenModel:
 
 
 def freeze(
-    system: FrozenBest, calibrated: Calibrated, decision: Decision, settings: Settings, plausible: Range | None
+    system: FrozenBest,
+    calibrated: Calibrated,
+    decision: Decision,
+    settings: Settings,
+    plausible: Range | None,
 ) -> FrozenModel:
     """Keep what scoring needs; `decision` is the fit's own release."""
     no_promise = decision.refused
@@ -168,5 +172,7 @@ class Account:
     released: int
     withheld: dict[str, int] = field(default_factory=dict)  # by reason, most frequent first
     ignored: tuple[str, ...] = ()  # columns the model does not know
-    unknown_levels: dict[str, int] = field(default_factory=dict)  # category -> rows with a level never met at fit
+    unknown_levels: dict[str, int] = field(
+        default_factory=dict
+    )  # category -> rows with a level never met at fit
     advice: str = ""  # what would help where nothing is released

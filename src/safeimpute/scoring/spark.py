@@ -1,9 +1,7 @@
 """Scoring on Spark: new visits of any number, partitioned by patient, against a model shipped to every worker.
 
-Each worker scores whole patients with the same frozen functions as one machine does, so the rows come out the same.
-The stored cut-off needs one pass. The joint rule needs, of everybody else's visits, one count per threshold: the
-driver adds those up, a second pass gives every candidate its size, the driver counts the sizes and finds how many may
-be released. Rows never travel to the driver.
+Each worker scores whole patients with the functions one machine uses, so the rows come out the same. One pass, and no
+row travels to the driver: the counts of the account are observed on the workers while the table is written.
 """
 
 import atexit
@@ -13,6 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import lru_cache, partial
 from pathlib import Path
@@ -21,89 +20,103 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from safeimpute.errors import GuaranteeRefused, MissingExtra, OptionError, SafeImputeError, VisitsError
-from safeimpute.records.new_visits import columns_read, read_new_visits, require_readable
+from safeimpute.errors import MissingExtra, OptionError, SafeImputeError, VisitsError
+from safeimpute.records.imputations import COLUMNS, SPARK_TYPES
+from safeimpute.records.new_visits import NewVisits, Reading, columns_read, read_new_visits, require_readable
 from safeimpute.runtime.files import finished_folder
 from safeimpute.scoring.folder import verified_manifest
-from safeimpute.scoring.frozen import (
-    COVERED,
-    NewScores,
-    ScoringModel,
-    explained,
-    joint_part,
-    require_joint_release,
-    score_new,
-    shared_uniform,
-)
-from safeimpute.scoring.scorer import Account, Rule, Scorer, check_rule
-from safeimpute.selection.patients import RESERVE, Everyone, pool_calibration, unmeasured_sizes
-from safeimpute.selection.release import OUT_OF_SCOPE
-from safeimpute.selection.weighted import largest_release, least_release
+from safeimpute.scoring.frozen import Account, score_visits
+from safeimpute.scoring.scorer import Scorer
+from safeimpute.selection.reasons import IN_WORDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import SparkContext
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-TABLE = (
-    "subject_id",
-    "time",
-    "lab",
-    "unit",
-    "value",
-    "lower",
-    "upper",
-    "risk",
-    "p_value",
-    "released",
-    "reason",
-)
 PARTITIONS_PER_CORE = 4
-# Beside the table's columns, what the joint rule and the account need of every visit.
-FLAGS = ("candidate", "own_scored", "bad", "known", "inside")
-SCORES = f"weight double, visit_key long, place int, {', '.join(f'{flag} boolean' for flag in FLAGS)}"
+# Beside the table's columns, of every visit: whether its target is missing, whether it is its patient's first, and
+# per category the rows with a level never met at fit (on the first visit of a batch, of the whole batch).
+CANDIDATE, FIRST, UNKNOWN = "candidate", "first", "unknown_{}"
+ACCOUNT_FILE = "_score.json"  # names that begin with an underscore are no data to Spark
 
 
 def score(
-    visits: "DataFrame",
-    model: str | Path,
-    rule: Rule = "cutoff",
-    without: Sequence[str] = (),
-    partitions: int | None = None,
+    visits: "DataFrame", model: str | Path, without: Sequence[str] = (), partitions: int | None = None
 ) -> "DataFrame":
     """The imputation table of new visits, as `Scorer.score` gives it, in no particular order.
 
-    `model` is a model folder on the driver; it travels with Spark's own distribution of archives. Workers stream
-    through their partitions, so that a few for each core (the default) serve a table of any length.
+    Parameters
+    ----------
+    visits : pyspark.sql.DataFrame
+        The columns of the fitted table; each patient's record whole, in any order and partitioning.
+    model : path
+        A model folder on the driver; it travels to the workers with Spark's own distribution of archives.
+    without : sequence of str
+        Labs or attributes the table lacks; nothing is promised then.
+    partitions : int, optional
+        Workers stream through their partitions, so that a few for each core (the default) serve any length.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        One row per visit whose target is missing, not computed yet.
+
+    Raises
+    ------
+    VisitsError
+        The table lacks a column, or a worker met a value it cannot read.
+    ModelFolderError
+        The model folder is damaged or foreign.
     """
-    return _table(_scored_visits(visits, Path(model), check_rule(rule), without, partitions))
+    _require_spark()
+    return _listed(_every_visit(visits, Path(model), Scorer.load(model), without, partitions))
 
 
 def score_files(
     model: Path,
     visits: Path,
     out: Path,
-    rule: str = "cutoff",
     *,
     columns: Mapping[str, str] | None = None,
     without: Sequence[str] = (),
     force: bool = False,
 ) -> Account:
-    """Score a parquet file or folder into a folder of parquet files, whole or not at all; returns the account."""
-    chosen = check_rule(rule)
-    scorer = Scorer.load(model)
-    session = _session()
+    """Score a parquet file or folder into a folder of parquet files, whole or not at all.
+
+    Parameters
+    ----------
+    model : Path
+        The model folder.
+    visits : Path
+        The new visits.
+    out : Path
+        Folder to write; the account stands beside the table, in `_score.json`.
+    columns : mapping, optional
+        Names in the file -> names the model knows.
+    without : sequence of str
+        Labs or attributes the table lacks; nothing is promised then.
+    force : bool
+        Replace an earlier result.
+
+    Returns
+    -------
+    Account
+        What it came to and what it promises.
+    """
+    from pyspark.sql import Observation
+
+    session, scorer = _session(), Scorer.load(model)
     table = _read(session, visits, columns or {})
+    counts = Observation()
     with finished_folder(out, force=force) as partial_folder, _plain_errors():
-        scored = _scored_visits(table, model, chosen, without, None).persist(_on_disk())
-        try:
-            _table(scored).write.mode("overwrite").parquet(str(partial_folder))
-            account = _account(scored, scorer, chosen, without, table.columns)
-        finally:
-            scored.unpersist()
-        # Names that begin with an underscore are no data to Spark.
-        (partial_folder / "_score.json").write_text(json.dumps(asdict(account), indent=2) + "\n")
+        scored = _every_visit(table, model, scorer, without, None)
+        _listed(scored.observe(counts, *_counted(scorer.reading))).write.mode("overwrite").parquet(
+            str(partial_folder)
+        )
+        account = _account(counts.get, scorer, without, table.columns)
+        (partial_folder / ACCOUNT_FILE).write_text(json.dumps(asdict(account), indent=2) + "\n")
     return account
 
 
@@ -114,7 +127,7 @@ def _session() -> "SparkSession":
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     warehouse = (
         Path(tempfile.gettempdir()) / "safeimpute-spark-warehouse"
-    )  # else one appears in the user's folder
+    )  # else one appears where the user is
     builder = SparkSession.builder.appName("safeimpute score")
     session = builder.config("spark.sql.warehouse.dir", str(warehouse)).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
@@ -140,37 +153,41 @@ def _read(session: "SparkSession", path: Path, columns: Mapping[str, str]) -> "D
     return table.withColumnsRenamed(dict(columns))
 
 
-class _plain_errors:  # noqa: N801 — a context manager, used as a verb
+@contextmanager
+def _plain_errors() -> Iterator[None]:
     """What a worker refused on purpose reaches the user as the same plain sentence."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    try:
+        yield
+    except SafeImputeError:
+        raise
+    except Exception as error:
         mark = "safeimpute.errors."
-        if error is not None and not isinstance(error, SafeImputeError) and mark in str(error):
-            said = str(error).rsplit(mark, 1)[1].splitlines()[0]
-            raise VisitsError(said.partition(": ")[2]) from None
+        if mark not in str(error):
+            raise
+        said = str(error).rsplit(mark, 1)[1].splitlines()[0]
+        raise VisitsError(said.partition(": ")[2]) from None
 
 
-def _scored_visits(
-    visits: "DataFrame", model: Path, rule: Rule, without: Sequence[str], partitions: int | None
+def _every_visit(
+    visits: "DataFrame", model: Path, scorer: Scorer, without: Sequence[str], partitions: int | None
 ) -> "DataFrame":
-    """One row per visit: the table's columns and what the joint rule needs, decided."""
-    _require_spark()
-    scorer = Scorer.load(model)
-    _refuse_claim(scorer.model, rule)
-    require_readable(visits.columns, scorer.reading, without)
-    read = _on_the_wall(visits.select(*columns_read(visits.columns, scorer.reading)))
+    """The table's columns for every visit, measured or not, and what the account counts."""
+    reading = scorer.reading
+    require_readable(visits.columns, reading, without)
+    read = _on_the_wall(visits.select(*columns_read(visits.columns, reading)))
     context = _context(read)
     archive = _ship(context, model)
-    subject, time = scorer.reading.subject, scorer.reading.time
     parts = partitions or PARTITIONS_PER_CORE * context.defaultParallelism
-    whole = read.repartition(parts, subject).sortWithinPartitions(subject, time)
-    schema = _schema(read, subject, time)
-    work = partial(_score_batches, archive=archive, rule=rule, without=tuple(without), schema=schema)
-    scored = whole.mapInArrow(work, schema)
-    return scored if rule == "cutoff" or without else _decided_jointly(scored, scorer.model, archive)
+    whole = read.repartition(parts, reading.subject).sortWithinPartitions(reading.subject, reading.time)
+    schema = _schema(read, reading)
+    return whole.mapInArrow(
+        partial(_score_batches, archive=archive, without=tuple(without), schema=schema), schema
+    )
+
+
+def _listed(scored: "DataFrame") -> "DataFrame":
+    """The imputation table: visits whose target is missing."""
+    return scored.filter(CANDIDATE).select(*COLUMNS)
 
 
 def _on_the_wall(visits: "DataFrame") -> "DataFrame":
@@ -179,33 +196,50 @@ def _on_the_wall(visits: "DataFrame") -> "DataFrame":
     return visits.withColumns({name: visits[name].cast("timestamp_ntz") for name in zoned})
 
 
-def _refuse_claim(model: ScoringModel, rule: Rule) -> None:
-    if rule == "bh" and model.calibration is None:
-        raise GuaranteeRefused(
-            f"the joint rule on Spark serves models that promise something to new patients (claim {COVERED.name!r}): "
-            f"{model.no_promise}. The rule 'cutoff' gives the values without a promise."
-        )
-
-
-def _schema(visits: "DataFrame", subject: str, time: str) -> "StructType":
+def _schema(visits: "DataFrame", reading: Reading) -> "StructType":
     """The columns a worker returns; identifiers keep the types of the given table."""
+    from pyspark.sql.types import StructType
+
     kinds = dict(visits.dtypes)
-    from pyspark.sql.types import _parse_datatype_string
-
-    columns = f"subject_id {kinds[subject]}, time {kinds[time]}, lab string, unit string, value double, lower double"
-    rest = "upper double, risk double, p_value double, released boolean, reason string"
-    schema: StructType = _parse_datatype_string(f"{columns}, {rest}, {SCORES}")  # type: ignore[assignment]
-    return schema
-
-
-def _table(scored: "DataFrame") -> "DataFrame":
-    return scored.filter("candidate").select(*TABLE)
+    wanted = {"subject_id": kinds[reading.subject], "time": kinds[reading.time], **SPARK_TYPES}
+    wanted |= {CANDIDATE: "boolean", FIRST: "boolean"}
+    wanted |= {UNKNOWN.format(place): "long" for place in range(len(reading.categories))}
+    schema = StructType.fromDDL(", ".join(f"{name} {kind}" for name, kind in wanted.items()))
+    return schema  # type: ignore[return-value]
 
 
-def _on_disk() -> Any:
-    from pyspark import StorageLevel
+# ---- the account
 
-    return StorageLevel.DISK_ONLY
+
+def _counted(reading: Reading) -> "list[Column]":
+    """What is counted on the way: visits, patients, released, withheld by reason, unknown levels."""
+    from pyspark.sql import functions as f
+
+    candidate, released = f.col(CANDIDATE), f.col("released")
+    withheld = [f.count_if(candidate & ~released & (f.col("reason") == reason)) for reason in IN_WORDS]
+    strange = [f.sum(UNKNOWN.format(place)) for place in range(len(reading.categories))]
+    counts = [f.count(f.lit(1)), f.count_if(f.col(FIRST)), f.count_if(released), *withheld, *strange]
+    return [count.alias(str(place)) for place, count in enumerate(counts)]
+
+
+def _account(
+    observed: Mapping[str, Any], scorer: Scorer, without: Sequence[str], columns: Sequence[str]
+) -> Account:
+    counts = [int(observed[str(place)] or 0) for place in range(len(observed))]
+    visits, patients, released = counts[:3]
+    withheld = dict(zip(IN_WORDS, counts[3:], strict=False))
+    unknown = dict(zip(scorer.reading.categories, counts[3 + len(IN_WORDS) :], strict=True))
+    used = columns_read(columns, scorer.reading)
+    most_first = sorted(withheld.items(), key=lambda each: -each[1])
+    return scorer.account(
+        without,
+        visits=visits,
+        patients=patients,
+        released=released,
+        withheld={reason: count for reason, count in most_first if count},
+        ignored=tuple(name for name in columns if name not in used),
+        unknown_levels={name: rows for name, rows in unknown.items() if rows},
+    )
 
 
 # ---- the model on its way to the workers
@@ -239,139 +273,31 @@ def _warm_scorer(archive: str) -> Scorer:
     return Scorer.load(SparkFiles.get(archive))
 
 
-# ---- the joint rule, on the driver: counts alone
-
-
-def _decided_jointly(scored: "DataFrame", model: ScoringModel, archive: str) -> "DataFrame":
-    """Release over all partitions at once. The scored visits stay on the workers' disks for the second pass."""
-    from pyspark.sql import functions as f
-    from pyspark.sql.types import LongType, StructField, StructType
-
-    assert model.calibration is not None  # refused before
-    scored = scored.persist(_on_disk())
-    with _plain_errors():
-        everyone, candidates, key = _everyone(scored, len(model.calibration.thresholds()))
-    require_joint_release(model.calibration, candidates, model.alpha)
-    # Releases that keep a candidate in; null where it is not selected.
-    schema = StructType([*scored.schema.fields, StructField("least", LongType())])
-    xi = shared_uniform(model, key)
-    sized = scored.mapInArrow(
-        partial(_size_batches, archive=archive, everyone=everyone, xi=xi, schema=schema), schema
-    )
-    counts = sized.filter("least is not null").groupBy("least").count().toArrow()
-    most = largest_release(counts["least"].to_numpy(), counts["count"].to_numpy())
-    released = f.coalesce(f.col("least") <= most, f.lit(False))
-    reason = f.when(released, "").otherwise(f.col("reason"))
-    return sized.withColumn("reason", reason).withColumn("released", released).drop("least")
-
-
-def _everyone(scored: "DataFrame", n_thresholds: int) -> tuple[Everyone, int, int]:
-    """Candidates at or below each threshold, new patients, all candidates, and the candidates' keys as one."""
-    from pyspark.sql import functions as f
-
-    there = scored.filter("candidate and inside")
-    counted = there.groupBy("place").agg(f.count("*"), f.bit_xor("visit_key")).collect()
-    at = np.zeros(n_thresholds + 1)
-    key = 0
-    for place, count, keys in counted:
-        at[place] = count
-        key ^= keys
-    patients = scored.filter("not known").agg(f.countDistinct("subject_id")).collect()[0][0]
-    return Everyone(np.cumsum(at[:-1]), patients), int(at.sum()), key % 2**64
-
-
-def _account(
-    scored: "DataFrame", scorer: Scorer, rule: Rule, without: Sequence[str], columns: Sequence[str]
-) -> Account:
-    from pyspark.sql import functions as f
-
-    met = f.countDistinct(f.when(f.col("known"), f.col("subject_id")))
-    visits, patients, known = scored.agg(f.count("*"), f.countDistinct("subject_id"), met).collect()[0]
-    outcomes = scored.filter("candidate").groupBy("released", "reason").count().collect()
-    withheld = {row["reason"]: row["count"] for row in outcomes if not row["released"]}
-    used = columns_read(columns, scorer.reading)
-    return scorer.account(
-        rule,
-        without,
-        visits=visits,
-        patients=patients,
-        known_patients=known,
-        released=sum(row["count"] for row in outcomes if row["released"]),
-        withheld=dict(sorted(withheld.items(), key=lambda each: -each[1])),
-        ignored=tuple(name for name in columns if name not in used),
-        unknown_levels={},
-    )
-
-
 # ---- what workers do
 
 
 def _score_batches(
-    batches: "Iterator[pa.RecordBatch]",
-    archive: str,
-    rule: Rule,
-    without: tuple[str, ...],
-    schema: "StructType",
+    batches: "Iterator[pa.RecordBatch]", archive: str, without: tuple[str, ...], schema: "StructType"
 ) -> "Iterator[pa.RecordBatch]":
-    """Score a partition; the cut-off decides at once, the joint rule later."""
+    """Score a partition, patient by patient as they stream by."""
     scorer = _warm_scorer(archive)
     for frame in _whole_patients(batches, scorer.reading.subject):
         new = read_new_visits(frame, scorer.reading, without)
-        scores = score_new(new.arrays, scorer.model)
-        undecided = explained(scores, np.zeros(len(scores.risk), dtype=bool))
-        decision = undecided if rule == "bh" and not without else scorer.decide(scores, "cutoff", without)
-        table = scorer.table(new, scores, decision, np.ones(len(scores.risk), dtype=bool))
-        yield from _arrow(table.with_columns(**_extra(scores, scorer.model)), schema)
+        scored = score_visits(new.arrays, scorer.model, promised=not without)
+        table = scorer.table(new, scored, np.ones(len(new.arrays), dtype=bool))
+        to_count = {CANDIDATE: pl.Series(scored.candidate)} | _to_count(new, scorer.reading)
+        yield from _arrow(table.with_columns(**to_count), schema)
 
 
-def _extra(scores: NewScores, model: ScoringModel) -> dict[str, pl.Series]:
-    """What the joint rule and the account need of every visit."""
-    thresholds = np.empty(0) if model.calibration is None else model.calibration.thresholds()
-    flags = {name: getattr(scores, name) for name in FLAGS if name != "inside"} | {"inside": scores.inside()}
-    return {
-        "weight": pl.Series(scores.weight),
-        "visit_key": pl.Series(scores.visit_key.view(np.int64)),
-        "place": pl.Series(np.searchsorted(thresholds, scores.risk, side="left")),
-        **{name: pl.Series(flag) for name, flag in flags.items()},
-    }
-
-
-def _size_batches(
-    batches: "Iterator[pa.RecordBatch]", archive: str, everyone: Everyone, xi: float, schema: "StructType"
-) -> "Iterator[pa.RecordBatch]":
-    """Give every candidate its size under the joint rule, from its own patient and the counts of all."""
-    model = _warm_scorer(archive).model
-    assert model.calibration is not None  # refused before
-    thresholds = model.calibration.thresholds()
-    pooled = pool_calibration(model.calibration.labelled(), thresholds)
-    for frame in _whole_patients(batches, "subject_id"):
-        joint = joint_part(_scores_of(frame))
-        size = unmeasured_sizes(joint.candidates, joint.own_scored, pooled, everyone, thresholds, model.alpha)
-        selected = ~np.isnan(size)
-        least: list[int | None] = [None] * len(frame)
-        for row, needed in zip(
-            joint.rows[selected], least_release(RESERVE * xi * size[selected]), strict=True
-        ):
-            least[row] = int(needed)
-        yield from _arrow(frame.with_columns(least=pl.Series(least, dtype=pl.Int64)), schema)
-
-
-def _scores_of(frame: pl.DataFrame) -> NewScores:
-    """Scored visits as they were before they became rows, as far as the joint rule looks."""
-    subject = frame["subject_id"]
-    patient = np.cumsum((subject != subject.shift(1)).fill_null(False).to_numpy()).astype(np.int64)
-    flags = {name: frame[name].to_numpy() for name in FLAGS}
-    inside = flags.pop("inside")
-    return NewScores(
-        patient=patient,
-        visit_key=frame["visit_key"].to_numpy().view(np.uint64),
-        value=frame["value"].to_numpy(),
-        risk=frame["risk"].to_numpy(),
-        spread=np.ones(len(frame)),
-        weight=frame["weight"].to_numpy(),
-        outside={OUT_OF_SCOPE: ~inside},
-        **flags,
-    )
+def _to_count(new: NewVisits, reading: Reading) -> dict[str, pl.Series]:
+    """Each patient's first visit, and the rows of a batch with unknown levels, once."""
+    patient = new.arrays.patient
+    columns = {FIRST: pl.Series(np.r_[True, patient[1:] != patient[:-1]])}
+    for place, name in enumerate(reading.categories):
+        strange = np.zeros(len(patient), np.int64)
+        strange[0] = new.unknown_levels.get(name, 0)
+        columns[UNKNOWN.format(place)] = pl.Series(strange)
+    return columns
 
 
 def _whole_patients(batches: "Iterator[pa.RecordBatch]", subject: str) -> Iterator[pl.DataFrame]:

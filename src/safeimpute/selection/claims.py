@@ -40,9 +40,7 @@ def promise_in_words(
             f"{WHO[claim]} {share.replace('is off', 'are off')}."
         )
     else:
-        sentence = (
-            f"Of the {target} values released {WHO[claim]}, the expected share that {share} is at most {level}."
-        )
+        sentence = f"Of the {target} values released {WHO[claim]}, the expected share that {share} is at most {level}."
     return Promised(sentence, " ".join(_assumptions(claim, target, columns)), _limits(promise))
 
 
@@ -65,7 +63,9 @@ def _assumptions(claim: ClaimName, target: str, columns: tuple[str, ...]) -> lis
     if claim == "patients":
         said.append("The new patients come from where the table's patients come from.")
     if claim == "later":
-        said.append("The months to come resemble those of the fit: who comes, who is measured, how values move.")
+        said.append(
+            "The months to come resemble those of the fit: who comes, who is measured, how values move."
+        )
     return said
 
 

@@ -7,11 +7,11 @@ from typing import Literal
 import numpy as np
 
 from safeimpute.records.arrays import FloatArray, IntArray
-from safeimpute.selection.ledger import Entries, Ledger, below, keep_ledger, per_patient
+from safeimpute.selection.ledger import Entries, Ledger, below, keep_ledger
 
 Promise = Literal["average", "confident"]
-FEWEST_RISKY = 3.0  # the level times the effective patients below a threshold must come to this many
-STAKES = 24  # shares of the largest admissible stake that the betting test averages over
+FEWEST_RISKY = 5.0  # the level times the effective patients below a threshold must come to this many
+LARGEST_STAKE = 0.95  # of what one patient could cost
 
 
 @dataclass(frozen=True)
@@ -20,18 +20,20 @@ class Cutoff:
 
     risk: float | None
     share: float | None  # weighted share of risky values at or below it, as the ledger has it
-    patients: float  # of equal size, worth those below the cut-off, or below the largest threshold without one
+    patients: (
+        float  # of equal size, worth those below the cut-off, or below the largest threshold without one
+    )
     entries: int  # measured visits that took part
 
 
 def average_cutoff(entries: Entries, thresholds: FloatArray, alpha: float) -> Cutoff:
-    """The largest threshold at which the ledger bears one patient like its worst and one more risky visit.
+    """The largest threshold at which the ledger bears one more costly patient and one more risky visit.
 
     The balance is the excess over the level seen; the two corrections pay for the threshold having been chosen by
-    it (docs/guarantee.md, Theorem 2). Thresholds with too few patients below them are not tried, which reads no error.
+    it (docs/guarantee.md). Thresholds with too few patients below them are not tried, which reads no error.
     """
     ledger = keep_ledger(entries, thresholds, alpha)
-    correction = np.maximum(ledger.worst, 0.0) + (1.0 - alpha) * ledger.visit_weight
+    correction = ledger.patient_cost + (1.0 - alpha) * ledger.visit_weight
     safe = np.flatnonzero(enough_below(ledger, alpha) & (ledger.balance + correction <= 0.0))
     return _cutoff(ledger, entries, alpha, int(safe[-1]) if len(safe) else None)
 
@@ -41,9 +43,7 @@ def enough_below(ledger: Ledger, alpha: float) -> np.ndarray[tuple[int], np.dtyp
     return alpha * ledger.patients >= FEWEST_RISKY
 
 
-def confident_cutoff(
-    entries: Entries, thresholds: FloatArray, alpha: float, confidence: float
-) -> Cutoff:
+def confident_cutoff(entries: Entries, thresholds: FloatArray, alpha: float, confidence: float) -> Cutoff:
     """The last of a sequence of thresholds, each shown with confidence to have a mean balance of at most zero.
 
     The sequence starts where the risks themselves predict the clearest proof and goes up; both are fixed before any
@@ -52,28 +52,48 @@ def confident_cutoff(
     ledger = keep_ledger(entries, thresholds, alpha)
     chosen: int | None = None
     for place in _sequence(entries, thresholds, alpha, enough_below(ledger, alpha)):
-        balance = per_patient(entries, entries.weight * (entries.risky - alpha), thresholds[[place]])[:, 0]
-        size = per_patient(entries, entries.weight, thresholds[[place]])[:, 0]
-        if log_e_value(balance, (1.0 - alpha) * float(size.max(initial=0.0))) < -math.log(1.0 - confidence):
+        balance = _at(entries, entries.weight * (entries.risky - alpha), thresholds, place)
+        stake = predicted_stake(entries, thresholds, place, alpha, confidence)
+        if log_wealth(balance, stake) < -math.log(1.0 - confidence):
             break
         chosen = int(place)
     return _cutoff(ledger, entries, alpha, chosen)
 
 
-def log_e_value(balance: FloatArray, bound: float) -> float:
-    """Logarithm of the evidence against a mean balance above zero, at most `bound` for one patient.
+def log_wealth(balance: FloatArray, stake: float) -> float:
+    """Logarithm of prod(1 - stake X_q): evidence against a mean balance of zero or more.
 
-    The wealth of a bettor who stakes a share s of the most that can be lost is prod(1 - s X_q / bound); its mean is at
-    most 1 if the mean balance is not below zero. Averaged over shares, so that no order of patients matters.
+    Its mean is at most 1 if the mean balance is not below zero, so it exceeds 1 / error with a chance of at most
+    `error`. A patient that costs more than 1 / stake ruins the bettor: then nothing is shown.
     """
-    if bound <= 0.0:
+    if stake * float(balance.max(initial=0.0)) >= 1.0:
+        return -math.inf
+    return float(np.sum(np.log1p(-stake * balance)))
+
+
+def predicted_stake(
+    entries: Entries, thresholds: FloatArray, place: int, alpha: float, confidence: float
+) -> float:
+    """The stake that wins soonest at the boundary, from the spread of balances that the risks alone predict.
+
+    Were risks true chances, a patient's balance would vary between what independent and what fully dependent visits
+    give; the stake takes the middle, and never more than a patient whose visits were all risky could cost.
+    """
+    doubt = np.sqrt(np.maximum(entries.risk * (1.0 - entries.risk), 0.0))
+    alone = _at(entries, np.square(entries.weight * doubt), thresholds, place).sum()
+    together = np.square(_at(entries, entries.weight * doubt, thresholds, place)).sum()
+    drift = np.square(_at(entries, entries.weight * (entries.risk - alpha), thresholds, place)).sum()
+    spread = (alone + together) / 2 + drift
+    most = (1.0 - alpha) * float(_at(entries, entries.weight, thresholds, place).max(initial=0.0))
+    if most <= 0.0 or spread <= 0.0:
         return 0.0
-    shares = (np.arange(STAKES) + 0.5) / STAKES
-    shares = shares**2  # small stakes are the best ones near the boundary
-    moved = balance[balance != 0.0] / bound
-    wealth = np.array([np.sum(np.log1p(-share * moved)) for share in shares])
-    top = float(wealth.max(initial=0.0))
-    return top + math.log(float(np.mean(np.exp(wealth - top))))
+    return min(math.sqrt(-2.0 * math.log(1.0 - confidence) / float(spread)), LARGEST_STAKE / most)
+
+
+def _at(entries: Entries, amount: FloatArray, thresholds: FloatArray, place: int) -> FloatArray:
+    """Per patient the sum of `amount` over visits at or below one threshold."""
+    there = entries.risk <= thresholds[place]
+    return np.bincount(entries.patient[there], amount[there], minlength=entries.n_patients)
 
 
 def _sequence(
@@ -83,7 +103,9 @@ def _sequence(
     if not enough.any():
         return np.empty(0, np.int64)
     excess = entries.weight * (entries.risk - alpha)
-    noise = np.square(entries.weight) * (entries.risk * (1.0 - entries.risk) + np.square(entries.risk - alpha))
+    noise = np.square(entries.weight) * (
+        entries.risk * (1.0 - entries.risk) + np.square(entries.risk - alpha)
+    )
     mean, variance = below(entries.risk, excess, thresholds), below(entries.risk, noise, thresholds)
     clarity = np.where(enough, -mean / np.sqrt(np.maximum(variance, 1e-12)), -np.inf)
     return np.arange(int(np.argmax(clarity)), len(thresholds))
@@ -91,6 +113,8 @@ def _sequence(
 
 def _cutoff(ledger: Ledger, entries: Entries, alpha: float, place: int | None) -> Cutoff:
     if place is None:
-        return Cutoff(None, None, float(ledger.patients[-1]) if len(ledger.patients) else 0.0, len(entries.risk))
+        return Cutoff(
+            None, None, float(ledger.patients[-1]) if len(ledger.patients) else 0.0, len(entries.risk)
+        )
     share = float(ledger.balance[place] / ledger.weight[place] + alpha)
     return Cutoff(float(ledger.thresholds[place]), share, float(ledger.patients[place]), len(entries.risk))

@@ -39,9 +39,9 @@ class Ledger:
 
     thresholds: FloatArray  # increasing
     balance: FloatArray  # sum over patients
-    worst: FloatArray  # largest balance of one patient
+    patient_cost: FloatArray  # balance of one patient beyond the level, counted by that balance
     weight: FloatArray  # of all visits at or below the threshold
-    visit_weight: FloatArray  # of one of them, counted by weight
+    visit_weight: FloatArray  # of one of them, counted by that weight
     patients: FloatArray  # of equal size, worth those below the threshold
 
 
@@ -61,11 +61,17 @@ def keep_ledger(entries: Entries, thresholds: FloatArray, alpha: float) -> Ledge
         size = per_patient(entries, entries.weight, thresholds[part])
         total, squares = size.sum(axis=0), np.square(size).sum(axis=0)
         effective = np.divide(total**2, squares, out=np.zeros_like(total), where=squares > 0)
-        columns.append((balance.sum(axis=0), balance.max(axis=0, initial=0.0), total, effective))
+        columns.append((balance.sum(axis=0), size_biased(np.maximum(balance, 0.0)), total, effective))
     joined = [np.concatenate(each) for each in zip(*columns, strict=True)] or [np.empty(0)] * 4
     heavy = below(entries.risk, np.square(entries.weight), thresholds)
     visit_weight = np.divide(heavy, joined[2], out=np.zeros_like(heavy), where=joined[2] > 0)
     return Ledger(thresholds, joined[0], joined[1], joined[2], visit_weight, joined[3])
+
+
+def size_biased(amounts: FloatArray) -> FloatArray:
+    """Per column the mean of amounts drawn in proportion to themselves; 0 where there are none."""
+    total = amounts.sum(axis=0)
+    return np.divide(np.square(amounts).sum(axis=0), total, out=np.zeros_like(total), where=total > 0)
 
 
 def per_patient(entries: Entries, amount: FloatArray, thresholds: FloatArray) -> FloatArray:

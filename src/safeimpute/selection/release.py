@@ -195,7 +195,10 @@ def _refused(decision: Decision, why: str) -> Decision:
 def too_few_patients(alpha: float, effective: float) -> str:
     """Why a ledger of so many patients promises nothing at a level, and which level it could bear."""
     needed = math.ceil(FEWEST_RISKY / alpha)
-    words = f"a level of {alpha:g} needs measured patients worth {needed} of equal weight; these are worth {effective:.0f}"
+    words = (
+        f"a level of {alpha:g} needs measured patients worth {needed} of equal weight; these are worth "
+        f"{effective:.0f}"
+    )
     if effective < FEWEST_RISKY:
         return f"{words}. Give more patients with measured values"
     level = math.ceil(100 * FEWEST_RISKY / effective) / 100

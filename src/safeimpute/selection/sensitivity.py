@@ -11,7 +11,7 @@ import numpy as np
 
 from safeimpute.records.arrays import BoolArray, FloatArray
 from safeimpute.selection.cutoff import FEWEST_RISKY
-from safeimpute.selection.ledger import Entries, per_patient
+from safeimpute.selection.ledger import Entries, per_patient, size_biased
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,6 @@ def _cutoff(entries: Entries, thresholds: FloatArray, alpha: float, gamma: float
     enough: BoolArray = alpha * total**2 >= FEWEST_RISKY * np.maximum(squares, 1e-300)
     heavy = per_patient(entries, np.square(entries.weight), thresholds).sum(axis=0)
     visit = np.divide(heavy, total, out=np.zeros_like(total), where=total > 0)
-    worst = np.maximum(balance.max(axis=0, initial=0.0), 0.0) + (1.0 - alpha) * gamma * visit
-    safe = np.flatnonzero(enough & (balance.sum(axis=0) + worst <= 0.0))
+    correction = size_biased(np.maximum(balance, 0.0)) + (1.0 - alpha) * gamma * visit
+    safe = np.flatnonzero(enough & (balance.sum(axis=0) + correction <= 0.0))
     return float(thresholds[safe[-1]]) if len(safe) else -np.inf

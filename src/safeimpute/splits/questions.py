@@ -37,7 +37,11 @@ def draw_roles(visits: VisitArrays, seed: int, test_fraction: float = 0.0) -> Ro
 
 
 def question_of(
-    visits: VisitArrays, preset: PresetName, claim: ClaimName, roles: Roles, candidate: BoolArray | None = None
+    visits: VisitArrays,
+    preset: PresetName,
+    claim: ClaimName,
+    roles: Roles,
+    candidate: BoolArray | None = None,
 ) -> Question:
     """Divide a table for a claim.
 

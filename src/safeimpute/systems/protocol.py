@@ -76,6 +76,24 @@ class Estimates:
         )
 
 
+def join_estimates(visits: int, parts: list[tuple[BoolArray, Estimates]]) -> Estimates:
+    """Estimates of some visits each, put together."""
+    first = parts[0][1]
+    value, risk, spread = (np.empty(visits) for _ in range(3))
+    nothing = np.empty(visits, dtype=bool)
+    signals = {name: np.empty(visits) for name in first.signals}
+    for rows, part in parts:
+        value[rows], risk[rows], spread[rows], nothing[rows] = (
+            part.value,
+            part.risk,
+            part.spread,
+            part.no_evidence,
+        )
+        for name, column in signals.items():
+            column[rows] = part.signals[name]
+    return Estimates(value, risk, spread, nothing, first.learnt_for, signals)
+
+
 @dataclass(frozen=True)
 class Support:
     """Why values were imputed: one row per visit that carried one; grouped by imputed visit, own visits first."""

@@ -6,14 +6,16 @@ of its own, so that together they still see the whole table.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 
-from safeimpute.runtime.threads import thread_count
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.runtime.threads import thread_count
+
+if TYPE_CHECKING:
+    import lightgbm as lgb
 
 Table = NDArray[np.float32] | FloatArray
 SMALL_TABLE = 10_000  # rows
@@ -43,7 +45,7 @@ class TreeSettings:
 class BaggedTrees:
     """The trees of every fold; predictions are averaged."""
 
-    members: tuple[lgb.Booster, ...]
+    members: tuple["lgb.Booster", ...]
 
     def predict(self, matrix: Table) -> FloatArray:
         total = np.zeros(len(matrix))
@@ -56,6 +58,8 @@ class BaggedTrees:
 
     @classmethod
     def from_texts(cls, texts: list[str]) -> "BaggedTrees":
+        import lightgbm as lgb
+
         return cls(tuple(lgb.Booster(model_str=text) for text in texts))
 
 
@@ -64,9 +68,9 @@ class BinnedRows:
     """Some rows of a table, cut into bins: one byte a value, ready for any label and any fold."""
 
     rows: IntArray
-    data: lgb.Dataset
+    data: "lgb.Dataset"
 
-    def part(self, places: IntArray, label: FloatArray) -> lgb.Dataset:
+    def part(self, places: IntArray, label: FloatArray) -> "lgb.Dataset":
         """Some of the rows, by their place among them, with their labels."""
         return self.data.subset(places.tolist()).construct().set_label(label[places])
 
@@ -82,6 +86,8 @@ def patient_folds(patient: IntArray, folds: int, rng: np.random.Generator) -> In
 
 def bin_rows(matrix: Table, rows: IntArray) -> BinnedRows:
     """Cut the table's columns into bins at some rows, or at all of them in order."""
+    import lightgbm as lgb
+
     there = matrix if len(rows) == len(matrix) else matrix[rows]
     options = {**BINNING, "num_threads": _threads(len(rows))}
     data = lgb.Dataset(there, np.zeros(len(rows)), params=options)
@@ -116,23 +122,25 @@ def train_trees(
     settings: TreeSettings,
     seed: int,
     categories: tuple[int, ...] = (),
-) -> lgb.Booster:
+) -> "lgb.Booster":
     """One member on the rows marked by `learning`, stopped by those marked by `stopping`.
 
     Columns among `categories` hold codes of levels, not amounts.
     """
+    import lightgbm as lgb
+
     learn, stop = _sampled(learning, stopping, settings, seed)
     codes = list(categories)
     train = lgb.Dataset(matrix[learn], label[learn], params=BINNING, categorical_feature=codes)
-    valid = lgb.Dataset(
-        matrix[stop], label[stop], reference=train, params=BINNING, categorical_feature=codes
-    )
+    valid = lgb.Dataset(matrix[stop], label[stop], reference=train, params=BINNING, categorical_feature=codes)
     return _train(train, valid, len(learn), settings, seed)
 
 
 def _train(
-    train: lgb.Dataset, valid: lgb.Dataset, rows: int, settings: TreeSettings, seed: int
-) -> lgb.Booster:
+    train: "lgb.Dataset", valid: "lgb.Dataset", rows: int, settings: TreeSettings, seed: int
+) -> "lgb.Booster":
+    import lightgbm as lgb
+
     parameters = {
         **BINNING,
         "objective": settings.objective,
@@ -162,7 +170,7 @@ def _sampled(
     return _at_most(learn, settings.most_visits, rng), _at_most(stop, settings.most_stopping, rng)
 
 
-def predict_trees(member: lgb.Booster, matrix: Table) -> FloatArray:
+def predict_trees(member: "lgb.Booster", matrix: Table) -> FloatArray:
     return np.asarray(member.predict(matrix, num_threads=_threads(len(matrix))), dtype=np.float64)
 
 

@@ -18,8 +18,8 @@ from safeimpute.benchmark.methods.table import (
     only_for,
     without_target,
 )
-from safeimpute.runtime.threads import thread_count
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.runtime.threads import thread_count
 from safeimpute.splits.roles import Task
 
 ROUNDS = 10

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from safeimpute.benchmark.effort import scaled
 from safeimpute.benchmark.methods.neural import (
     as_array,
     draw_seed,
@@ -25,7 +26,6 @@ from safeimpute.benchmark.methods.neural import (
 from safeimpute.benchmark.methods.table import TARGET, FittedOnTable, Predict, fit_on_table, without_target
 from safeimpute.records.arrays import FloatArray
 from safeimpute.splits.roles import Task
-from safeimpute.systems.protocol import scaled
 
 SIGMA_DATA = 0.5  # standard deviation of what the network sees: the table is halved
 LOWEST, HIGHEST, CURVATURE = 0.002, 80.0, 7.0  # noise levels

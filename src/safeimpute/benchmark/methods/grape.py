@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from safeimpute.benchmark.effort import scaled
 from safeimpute.benchmark.methods.neural import (
     UnitInterval,
     draw_seed,
@@ -22,7 +23,6 @@ from safeimpute.benchmark.methods.neural import (
 from safeimpute.benchmark.methods.table import TARGET, FittedOnTable, Predict, fit_on_table
 from safeimpute.records.arrays import FloatArray
 from safeimpute.splits.roles import Task
-from safeimpute.systems.protocol import scaled
 
 
 @dataclass(frozen=True)

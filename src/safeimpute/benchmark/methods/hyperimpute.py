@@ -5,11 +5,11 @@ The package is no longer maintained and needs an environment of its own; see `ou
 
 import numpy as np
 
+from safeimpute.benchmark.effort import scaled
 from safeimpute.benchmark.methods.outside import complete_target
 from safeimpute.benchmark.methods.table import FittedOnTable, Predict, fit_on_table, only_for
 from safeimpute.records.arrays import FloatArray
 from safeimpute.splits.roles import Task
-from safeimpute.systems.protocol import scaled
 
 HYPERIMPUTE_ITERATIONS = 40  # the package's default; the other settings stay at their defaults there
 GAIN_ITERATIONS = 10_000  # this and the next line: Yoon et al.'s published code

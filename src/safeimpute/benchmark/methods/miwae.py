@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from safeimpute.benchmark.effort import scaled
 from safeimpute.benchmark.methods.neural import (
     as_array,
     draw_seed,
@@ -22,7 +23,6 @@ from safeimpute.benchmark.methods.neural import (
 from safeimpute.benchmark.methods.table import TARGET, FittedOnTable, Predict, fit_on_table, without_target
 from safeimpute.records.arrays import FloatArray
 from safeimpute.splits.roles import Task
-from safeimpute.systems.protocol import scaled
 
 SMALLEST_SCALE = 1e-3
 LEAST_FREEDOM = 3.0  # so that mean and variance exist

@@ -12,6 +12,7 @@ import ot
 import torch
 from torch import Tensor, nn
 
+from safeimpute.benchmark.effort import scaled
 from safeimpute.benchmark.methods.neural import (
     as_array,
     draw_seed,
@@ -22,7 +23,6 @@ from safeimpute.benchmark.methods.neural import (
 from safeimpute.benchmark.methods.table import TARGET, FittedOnTable, fit_on_table, only_for
 from safeimpute.records.arrays import FloatArray
 from safeimpute.splits.roles import Task
-from safeimpute.systems.protocol import scaled
 
 
 @dataclass(frozen=True)

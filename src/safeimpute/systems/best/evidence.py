@@ -47,7 +47,9 @@ class Evidence:
     target: FloatArray  # the visit's own visible target in standard units, to learn from; in no column
     course: FloatArray  # what the patient's course predicts, in standard units
     time: FloatArray  # absolute, in days
-    nothing_known: BoolArray  # the record holds neither a visible target nor any lab: a value is a mere average
+    nothing_known: (
+        BoolArray  # the record holds neither a visible target nor any lab: a value is a mere average
+    )
 
     def __len__(self) -> int:
         return len(self.matrix)

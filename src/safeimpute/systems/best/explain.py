@@ -16,9 +16,7 @@ def explain(source: Source, visits: VisitArrays, rows: IntArray) -> Support:
     """
     if not len(rows):
         nothing = np.empty(0)
-        return Support(
-            np.empty(0, np.int64), np.empty(0, bool), nothing, nothing, nothing, nothing, nothing
-        )
+        return Support(np.empty(0, np.int64), np.empty(0, bool), nothing, nothing, nothing, nothing, nothing)
     patients = np.isin(visits.patient, visits.patient[rows])
     there = visits.take(patients)
     place = np.cumsum(patients) - 1

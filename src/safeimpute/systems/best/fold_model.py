@@ -128,9 +128,7 @@ def fit_fold_model(
     blended = blend(out_of_sample, weights)
     value = source.units.labs.in_unit(blended.z, source.target)
     features = risk_features(evidence, blended, calendar=lesson.calendar)
-    risk = fit_risk(
-        features, value, visits.target_values[visible], fold, lesson.tolerance, int(seeds[2])
-    )
+    risk = fit_risk(features, value, visits.target_values[visible], fold, lesson.tolerance, int(seeds[2]))
     return FoldModel(source, trees, beyond, weights, risk, lesson.calendar, settings.block_visits)
 
 

@@ -14,7 +14,7 @@ from safeimpute.splits.roles import Task
 from safeimpute.splits.streams import Stream, generator
 from safeimpute.systems.best.explain import explain
 from safeimpute.systems.best.fold_model import FoldModel, Lesson, fit_fold_model
-from safeimpute.systems.protocol import Arrays, Estimates, Imputation, Support
+from safeimpute.systems.protocol import Arrays, Estimates, Imputation, Support, join_estimates
 from safeimpute.systems.state import Plain, State
 from safeimpute.tolerance import Tolerance
 
@@ -36,7 +36,7 @@ class FrozenBest:
         parts = [
             (rows, model.estimate(visits.take(rows), device)) for rows, model in _by_fold(fold, self.models)
         ]
-        return _joined(len(visits), parts)
+        return join_estimates(len(visits), parts)
 
     def state(self) -> State:
         """All models, without code."""
@@ -99,7 +99,10 @@ def fit_best(
 
     Raises VisitsError where the table is too small to learn from, OptionError where a memory ceiling cannot be kept.
     """
-    settings = replace(settings, block_visits=block_within_ceiling(size_of(visits, settings, past_only), settings.block_visits))
+    settings = replace(
+        settings,
+        block_visits=block_within_ceiling(size_of(visits, settings, past_only), settings.block_visits),
+    )
     fold = fold_of(visits.patient_key, seed, settings.folds)
     target = visits.lab_names[visits.target]
     require_learnable(target, visits.patient, ~np.isnan(visits.target_values), fold)
@@ -116,7 +119,7 @@ def fit_best(
         if not others.all():
             with watch.stage("estimate"):
                 parts.append((~others, model.estimate(visits.take(~others), device)))
-    return FittedBest(FrozenBest(tuple(models), seed), visits, _joined(len(visits), parts), watch.seconds)
+    return FittedBest(FrozenBest(tuple(models), seed), visits, join_estimates(len(visits), parts), watch.seconds)
 
 
 def size_of(visits: VisitArrays, settings: BestSettings, past_only: bool) -> Size:
@@ -136,19 +139,6 @@ def _by_fold(fold: IntArray, models: tuple[FoldModel, ...]) -> Iterator[tuple[Bo
         rows = fold == number
         if rows.any():
             yield rows, model
-
-
-def _joined(visits: int, parts: list[tuple[BoolArray, Estimates]]) -> Estimates:
-    """Estimates of some visits each, put together."""
-    first = parts[0][1]
-    value, risk, spread = (np.empty(visits) for _ in range(3))
-    nothing = np.empty(visits, dtype=bool)
-    signals = {name: np.empty(visits) for name in first.signals}
-    for rows, part in parts:
-        value[rows], risk[rows], spread[rows], nothing[rows] = part.value, part.risk, part.spread, part.no_evidence
-        for name, column in signals.items():
-            column[rows] = part.signals[name]
-    return Estimates(value, risk, spread, nothing, first.learnt_for, signals)
 
 
 class BestImputer:

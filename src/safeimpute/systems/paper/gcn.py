@@ -7,7 +7,6 @@ during learning. A small share of other labs is hidden too and reconstructed und
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np

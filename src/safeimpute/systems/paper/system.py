@@ -31,9 +31,7 @@ class FittedPaper:
 
     def arrays(self) -> Arrays:
         """The network's weights."""
-        return {
-            name: tensor.cpu().numpy() for name, tensor in self.network.network.state_dict().items()
-        }
+        return {name: tensor.cpu().numpy() for name, tensor in self.network.network.state_dict().items()}
 
     def explain(self, rows: IntArray) -> None:  # noqa: ARG002
         """Nothing: every visit within two steps has a part in a value."""
@@ -69,6 +67,4 @@ def fit_paper(
 def by_instability(estimates: Estimates) -> Estimates:
     """The ablation of the risk: instability alone."""
     risk: FloatArray = estimates.signals["instability"]
-    return Estimates(
-        estimates.value, risk, estimates.spread, estimates.no_evidence, None, estimates.signals
-    )
+    return Estimates(estimates.value, risk, estimates.spread, estimates.no_evidence, None, estimates.signals)

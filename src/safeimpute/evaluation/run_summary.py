@@ -1,0 +1,173 @@
+"""A run's result as typed data: what summary.json holds, and all that report, page and terminal are made from.
+
+Everything is plain and finite, so that it can be written as JSON; what does not exist is None.
+"""
+
+from typing import TypedDict
+
+from safeimpute.evaluation.data_profile import DataProfile
+from safeimpute.evaluation.subgroups import Subgroup
+from safeimpute.settings import ClaimName, PresetName, PromiseName
+
+
+class Counts(TypedDict):
+    """How many of some missing values were released, how many withheld."""
+
+    released: int
+    withheld: int
+
+
+class Histogram(TypedDict):
+    """Released and withheld values between edges; the last bin also holds the highest percent."""
+
+    edges: list[float]
+    released: list[int]
+    withheld: list[int]
+
+
+class GapHistogram(Histogram):
+    """By days since the patient's last measured target; patients without one are counted apart."""
+
+    no_earlier_value: Counts
+
+
+class CutoffSummary(TypedDict):
+    """The risk up to which a group of values is released, and what is known of the values up to there."""
+
+    group: int
+    risk: float | None  # None: no risk keeps the level
+    share: float | None  # of unacceptable errors among measured visits up to it, weighted as the claim asks
+    patients: float  # of equal weight, worth those up to it
+    visits: int  # measured visits that took part
+    words: str
+
+
+class CalibrationPoint(TypedDict):
+    """Visits with a like chance of being unmeasured: the mean chance, and the share that is."""
+
+    visits: int
+    predicted: float
+    observed: float
+
+
+class MeasuringReason(TypedDict):
+    """What tells measured from unmeasured visits, and its share of what the model learnt."""
+
+    column: str
+    share: float
+    direction: str
+
+
+class MeasuringSummary(TypedDict):
+    """How good the model of who gets measured is, and what it leaves of the measured visits."""
+
+    words: str  # how well it tells, in plain words
+    worth: str  # what the weights leave, in plain words
+    auc: float | None
+    miscalibration: float  # mean distance between predicted and observed shares
+    calibration: list[CalibrationPoint]
+    measured: int  # visits inside the promise
+    effective_visits: float
+    effective_patients: float
+    outside: int  # missing values no measured visit resembles
+    reasons: list[MeasuringReason]
+    columns: list[str]  # of the table, used by the model
+    features: list[str]  # what the model made of them
+    not_used: dict[str, str]  # columns of the table it did not see, and why
+
+
+class Doubt(TypedDict):
+    """What would still be released were the odds of measuring off by a factor."""
+
+    gamma: float
+    released: int
+
+
+class Accuracy(TypedDict):
+    """Errors at measured visits, beside plain ways on the same visits."""
+
+    visits: int
+    how: str  # how these visits were imputed
+    mae: dict[str, float]  # this run's under its preset's name, first
+    risky_share: float | None
+
+
+class RiskGroup(TypedDict):
+    """Measured visits of like risk: how wrong their imputations are."""
+
+    group: int  # from 1, the lowest risk
+    visits: int
+    risk_from: float
+    risk_to: float
+    mae: float
+    risky: float
+
+
+class LevelOutcome(TypedDict):
+    """What the average rule would do at a level, judged by the same errors."""
+
+    fdr: float
+    cutoff: float | None
+    released: int
+    risky: (
+        float  # share of unacceptable errors among measured visits up to the cut-off, weighted; 0 without one
+    )
+    power: float  # share of the acceptable ones that lie up to it
+    mae: float | None
+
+
+class Spread(TypedDict):
+    """Some values in three figures."""
+
+    values: int
+    mean: float | None
+    median: float | None
+
+
+class Distribution(TypedDict):
+    """What the release does to the distribution of values."""
+
+    measured: Spread
+    released: Spread
+    withheld: Spread
+    warning: str
+
+
+class RunSummary(TypedDict):
+    """What was asked, what came out, what it promises, and what it rests on."""
+
+    target: str
+    unit: str | None
+    tolerance: float | str
+    tolerance_in_words: str
+    fdr: float
+    preset: PresetName
+    claim: ClaimName
+    promise_kind: PromiseName
+    confidence: float
+    past_only: bool
+    promise: str  # empty: no guarantee, and `no_promise` says why
+    assumption: str
+    limits: str
+    no_promise: str
+    second_look: bool
+    measured: int
+    judged: int  # measured visits whose errors decided the release
+    missing: int
+    released: int
+    withheld: int
+    withheld_by_reason: dict[str, int]
+    risk_is_probability: bool
+    cutoffs: list[CutoffSummary]
+    measuring: MeasuringSummary | None  # None where the claim does not look at who gets measured
+    sensitivity: list[Doubt]
+    by_risk: Histogram
+    by_value: Histogram
+    by_gap: GapHistogram
+    distribution: Distribution
+    accuracy: Accuracy
+    alignment: list[RiskGroup]
+    curve: list[LevelOutcome]
+    subgroups: list[Subgroup]
+    data: DataProfile
+    seconds: dict[str, float]

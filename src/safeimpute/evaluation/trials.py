@@ -1,0 +1,168 @@
+"""Trials: known values are hidden, imputed and released as if nobody had measured them (arrays only)."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from safeimpute.errors import OptionError
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
+from safeimpute.runtime.progress import Progress, silent
+from safeimpute.selection.calibrate import Calibrated, Range, calibrate, fit_question, fit_system
+from safeimpute.selection.release import Decision, Rule
+from safeimpute.settings import Settings
+from safeimpute.splits.questions import Question, draw_roles, question_of
+from safeimpute.splits.roles import Roles
+from safeimpute.splits.streams import Stream, generator
+from safeimpute.systems.protocol import Estimates, Fitted, join_estimates
+from safeimpute.tolerance import Tolerance
+
+TEST_FRACTION = 0.2
+SplitBy = Literal["visits", "patients"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One split, fitted and calibrated, with the truth: all that a release at any level can be judged by."""
+
+    calibrated: Calibrated
+    truth: FloatArray  # of every visit that has one, NaN elsewhere
+    settings: Settings
+    seconds: dict[str, float]
+
+    @property
+    def tested(self) -> IntArray:
+        """Rows that are released or withheld, and whose truth is known."""
+        return self.calibrated.candidates
+
+    @property
+    def estimates(self) -> Estimates:
+        """Of every visit."""
+        return self.calibrated.estimates
+
+    def risky(self, tolerance: Tolerance) -> BoolArray:
+        """Of tested visits: whether the imputation is off by the tolerance or more."""
+        return tolerance.risky(self.estimates.value[self.tested], self.truth[self.tested])
+
+    def errors(self) -> tuple[FloatArray, FloatArray]:
+        """Imputed and true values of the tested visits."""
+        return self.estimates.value[self.tested], self.truth[self.tested]
+
+    def release(self, tolerance: Tolerance, alpha: float) -> Decision:
+        """Decide the tested visits."""
+        return self.calibrated.release(tolerance, self.rule(alpha))
+
+    def rule(self, alpha: float) -> Rule:
+        """The settings' rule at a level."""
+        told = self.settings
+        return Rule(told.claim, alpha, told.promise, told.confidence, published=told.preset == "paper")
+
+    def redrawn(self, rng: np.random.Generator) -> "Trial":
+        """The same fit with calibration and test exchanged at random, as claim `visits` allows: both were hidden."""
+        if self.settings.claim != "visits":
+            raise OptionError(
+                "calibration and test can be drawn again only under claim 'visits', which hides both: leave "
+                "--repartitions at 1, and give more --splits."
+            )
+        question = self.calibrated.question
+        union = np.flatnonzero(question.judged | question.candidate)
+        judged = np.zeros(len(question.judged), dtype=bool)
+        judged[rng.permutation(union)[: int(question.judged.sum())]] = True
+        candidate = np.zeros_like(judged)
+        candidate[union] = ~judged[union]
+        again = replace(question, judged=judged, candidate=candidate)
+        return replace(self, calibrated=replace(self.calibrated, question=again))
+
+
+def draws(trial: Trial, repartitions: int) -> Iterator[Trial]:
+    """The trial itself and its re-partitions."""
+    yield trial
+    rng = generator(trial.settings.random_state, Stream.REPARTITION)
+    for _ in range(repartitions - 1):
+        yield trial.redrawn(rng)
+
+
+def run_trials(
+    visits: VisitArrays,
+    settings: Settings,
+    splits: int,
+    test_fraction: float = TEST_FRACTION,
+    split_by: SplitBy = "visits",
+    truth: FloatArray | None = None,
+    plausible: Range | None = None,
+    device: str = "cpu",
+    progress: Progress = silent,
+) -> list[Trial]:
+    """Fit and calibrate on several splits; with `truth`, nothing is hidden and the unmeasured visits are judged."""
+    trials = []
+    for number in range(splits):
+        seeded = replace(settings, random_state=settings.random_state + number)
+        told = _staged(progress, f"split {number + 1} of {splits}")
+        start = time.perf_counter()
+        if split_by == "patients":
+            if truth is not None:
+                raise OptionError(
+                    "--truth judges the unmeasured visits of all patients: leave out --split patients."
+                )
+            fitted, calibrated = _by_patients(visits, seeded, test_fraction, plausible, device, told)
+        else:
+            roles = draw_roles(visits, seeded.random_state, 0.0 if truth is not None else test_fraction)
+            fitted, calibrated = _by_visits(visits, seeded, roles, plausible, device, told)
+        measured = visits.target_values
+        known = measured if truth is None else np.where(np.isnan(measured), truth, measured)
+        seconds = {**fitted.seconds, "total": time.perf_counter() - start}
+        trials.append(Trial(calibrated, known, seeded, seconds))
+    return trials
+
+
+def _by_visits(
+    visits: VisitArrays,
+    settings: Settings,
+    roles: Roles,
+    plausible: Range | None,
+    device: str,
+    progress: Progress,
+) -> tuple[Fitted, Calibrated]:
+    question = question_of(visits, settings.preset, settings.claim, roles)
+    return fit_question(visits, question, settings, plausible, device, progress)
+
+
+def _by_patients(
+    visits: VisitArrays,
+    settings: Settings,
+    test_fraction: float,
+    plausible: Range | None,
+    device: str,
+    progress: Progress,
+) -> tuple[Fitted, Calibrated]:
+    """Whole patients are kept from the fit; each of their measured visits is then imputed without its own value.
+
+    They are judged where they were measured, so all visits count alike.
+    """
+    if settings.preset == "paper" or settings.claim == "visits":
+        raise OptionError("--split patients needs the preset 'best' and another claim than 'visits'.")
+    patients = int(visits.patient[-1]) + 1
+    rng = generator(settings.random_state, Stream.TEST)
+    tested = np.zeros(patients, dtype=bool)
+    tested[rng.permutation(patients)[: round(test_fraction * patients)]] = True
+    apart = tested[visits.patient]
+    measured = ~np.isnan(visits.target_values)
+    fitted = fit_system(_visible(visits.take(~apart)), settings, device, progress)
+    assert fitted.frozen is not None  # the preset is best
+    there = fitted.frozen.estimate(visits.take(apart), device)
+    estimates = join_estimates(len(visits), [(apart, there), (~apart, fitted.estimates)])
+    question = Question(visits, measured & ~apart, measured & apart, np.full(len(visits), np.nan))
+    calibrated = calibrate(question, visits.target_values, estimates, settings, plausible, weigh=False)
+    return fitted, calibrated
+
+
+def _visible(visits: VisitArrays) -> Question:
+    """A table with nothing hidden."""
+    measured = ~np.isnan(visits.target_values)
+    return Question(visits, measured, ~measured, np.full(len(visits), np.nan))
+
+
+def _staged(progress: Progress, stage: str) -> Progress:
+    return lambda part, share: progress(f"{stage}: {part}", share)
