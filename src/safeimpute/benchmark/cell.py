@@ -82,7 +82,10 @@ def run_cell(study: Study, visits: VisitArrays, name: CellName, device: str) -> 
     }
     kept: Arrays = {VALUE: fits.value, HELD_OUT_VALUE: fits.held_out.value, OUTCOMES: _outcomes(trial, study)}
     if fits.shipped is not None:
-        kept |= {SHIPPED_OUTCOMES: _outcomes(fits.shipped, study), RELEASED: released_sets(fits.shipped, study)}
+        kept |= {
+            SHIPPED_OUTCOMES: _outcomes(fits.shipped, study),
+            RELEASED: released_sets(fits.shipped, study),
+        }
     return figures, kept
 
 
@@ -107,9 +110,7 @@ def _baseline(study: Study, visits: VisitArrays, name: CellName, device: str) ->
     """Any other method; its cost is that of the first fit."""
     start, method = time.perf_counter(), METHODS[name.method]
     imputer = method.make(study.effort)
-    value = impute_openly(
-        imputer, visits, name.seed, study.test_fraction, stops=method.stops, device=device
-    )
+    value = impute_openly(imputer, visits, name.seed, study.test_fraction, stops=method.stops, device=device)
     seconds, machine = {"fit": time.perf_counter() - start}, _machine(device)
     return Fits(value, _again(study, visits, name, device), None, seconds, machine)
 
@@ -125,15 +126,14 @@ def _best(study: Study, visits: VisitArrays, name: CellName, device: str) -> Fit
 def _paper(study: Study, visits: VisitArrays, name: CellName, device: str) -> Fits:
     """`paper` as shipped, by its hold-out; alone it is judged, as published, without fallback edges."""
     trial, machine = _shipped(study, visits, name, device)
-    paper = paper_settings(study.effort)
-    imputer = _network(paper)
+    imputer = network_alone(paper_settings(study.effort))
     value = impute_openly(imputer, visits, name.seed, study.test_fraction, device=device)
     seconds = {stage: trial.seconds[stage] for stage in ("graph", "fit", "risk")}
     held_out = Imputation(trial.estimates.value, trial.estimates.signals)
     return Fits(value, held_out, trial, seconds, machine)
 
 
-def _network(paper: PaperSettings) -> Imputer:
+def network_alone(paper: PaperSettings) -> Imputer:
     """The paper's imputer without fallback edges; only its release has them."""
     from safeimpute.systems.paper.gcn import GcnImputer
 
@@ -253,8 +253,8 @@ def main() -> None:
         traceback.print_exc()
         save_failure(given.folder, name, *describe(error))
     else:
-        figures |= {"wall": time.perf_counter() - start, "code": state_of_code()}
-        save_cell(given.folder, name, figures, arrays)
+        told = {"wall": time.perf_counter() - start, "code": state_of_code()}
+        save_cell(given.folder, name, {**figures, **told}, arrays)
 
 
 if __name__ == "__main__":

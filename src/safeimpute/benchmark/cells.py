@@ -158,14 +158,12 @@ def studies_in(work: Path) -> list[Path]:
     return sorted(path.parent for path in work.glob(f"*/{STUDY_FILE}"))
 
 
-def save_cell(
-    folder: Path, name: CellName, content: Mapping[str, Any], arrays: Arrays | None = None
-) -> None:
+def save_cell(folder: Path, name: CellName, content: Mapping[str, Any], arrays: Arrays | None = None) -> None:
     """Arrays first, then the figures whose file says that the cell is finished; each whole or not at all."""
     path = folder / CELLS / name.stem
     if arrays is not None:
         with finished_file(path.with_name(f"{name.stem}.npz")) as partial:
-            np.savez_compressed(partial, **arrays)
+            np.savez_compressed(partial, allow_pickle=False, **arrays)
     marked = {"study": folder.name, "method": name.method, "seed": name.seed, **content}
     _write_json(marked, path.with_name(f"{name.stem}.json"))
 

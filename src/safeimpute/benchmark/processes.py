@@ -68,7 +68,7 @@ def is_finished(folder: Path, name: CellName, limits: Limits) -> bool:
     cell = read_cell(folder, name)
     if cell is None or not cell.failed:
         return cell is not None
-    error = cell.content["error"]
+    error = cell.failure
     allowed = {"time": limits.seconds, "memory": limits.memory_gib}.get(error["kind"])
     return allowed is not None and error["limit"] is not None and allowed <= error["limit"]
 

@@ -4,7 +4,7 @@ He et al., SafeImpute: Reliable Clinical Data Imputation via Conformal Selection
 doi:10.1145/3770855.3817967. Target HbA1c (%), on cohorts that are not public in the form used there.
 """
 
-from typing import Any
+from safeimpute.benchmark.result import CohortFigures, Published
 
 SOURCE = "He et al., KDD 2026, doi:10.1145/3770855.3817967, Tables 1 and 2: HbA1c in %, other data than here"
 COHORTS = ("Mayo Clinic", "MIMIC-III", "MIMIC-IV")
@@ -47,7 +47,7 @@ UNDER_SELECTION: dict[str, Figures] = {
 }
 
 
-def published_figures() -> dict[str, Any]:
+def published_figures() -> Published:
     """The paper's two tables with their source, by method and cohort."""
     return {
         "source": SOURCE,
@@ -56,7 +56,7 @@ def published_figures() -> dict[str, Any]:
     }
 
 
-def _by_cohort(table: dict[str, Figures], names: tuple[str, ...]) -> dict[str, Any]:
+def _by_cohort(table: dict[str, Figures], names: tuple[str, ...]) -> dict[str, CohortFigures]:
     return {
         method: {
             cohort: dict(zip(names, row, strict=True)) for cohort, row in zip(COHORTS, rows, strict=True)

@@ -21,6 +21,7 @@ class Method:
     stops: bool = False  # decides by validation values when to stop; any other method learns from them too
 
     def missing(self) -> list[str]:
+        """What must be installed before the method can run here."""
         from safeimpute.benchmark.methods import outside
 
         absent = [name for name in self.needs if importlib.util.find_spec(name) is None]
@@ -97,10 +98,12 @@ METHODS: dict[str, Method] = {
 
 
 def method_named(name: str) -> Method:
+    """A method, or an error that lists them all."""
     if name not in METHODS:
         raise OptionError(f"method {name!r} is not known. Methods: {', '.join(METHODS)}.")
     return METHODS[name]
 
 
 def make_imputer(name: str, effort: float = 1.0) -> Imputer:
+    """A method with its published settings, ready to be fitted."""
     return method_named(name).make(effort)

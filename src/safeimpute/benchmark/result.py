@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
-from typing import NotRequired, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
@@ -40,8 +40,6 @@ class CellFigures(Machine):
     shipped_auc: float | None  # of a preset's own risk; None for other methods
     seconds: dict[str, float]
     test_to_training: float
-    wall: NotRequired[float]  # seconds of the whole cell
-    code: NotRequired[str]  # the state of the code
 
 
 class Paired(TypedDict):

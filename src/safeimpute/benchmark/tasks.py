@@ -22,7 +22,7 @@ def task_for(
 
 
 def held_out_task(visits: VisitArrays, roles: Roles, *, stops: bool = True) -> Task:
-    """The paper's hold-out: 70 % visible, calibration and test hidden; validation stops the training, or is hidden too."""
+    """The paper's hold-out: calibration and test are hidden, and validation is no input: it stops or is hidden too."""
     task = hide(visits, roles)
     return task if stops else Task(task.visits, np.full(len(visits), np.nan))
 

@@ -4,7 +4,7 @@ The report's trade-off curve and the review page's sliders are both made here. L
 chosen after looking carries no promise of its own.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
@@ -14,14 +14,15 @@ from safeimpute.evaluation.run_summary import LevelOutcome
 from safeimpute.records.arrays import BoolArray, FloatArray
 from safeimpute.selection.bh import ROUNDING
 from safeimpute.selection.calibrate import Calibrated
-from safeimpute.selection.cutoff import FEWEST_RISKY
-from safeimpute.selection.ledger import AT_ONCE, Entries, below, per_patient, risk_grid
+from safeimpute.selection.cutoff import average_cutoff
+from safeimpute.selection.ledger import Entries, below, risk_grid
 from safeimpute.selection.release import Ground, Rule, decide, entries_of
 from safeimpute.tolerance import Tolerance, parse_tolerance
 
 CURVE_LEVELS = tuple(round(0.05 * step, 2) for step in range(1, 11))
 SLIDER_LEVELS = tuple(round(0.01 * step, 2) for step in range(1, 51))
 TOLERANCE_FACTORS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0)
+FIRST_STEP = 8  # thresholds tried at once
 
 
 class ToleranceOutcomes(TypedDict):
@@ -130,40 +131,36 @@ def _by_p_values(ground: Ground, rule: Rule, levels: Sequence[float]) -> list[_R
 
 
 def average_cutoffs(entries: Entries, thresholds: FloatArray, levels: Sequence[float]) -> FloatArray:
-    """`average_cutoff` at many levels from one pass over the patients; NaN where no threshold keeps the level.
+    """What `average_cutoff` gives at each level, at a small part of its cost; NaN where no threshold keeps the level.
 
-    Balances are linear in the level, so the patients' sums are taken once; only the worst balance is not.
+    A threshold can be safe only where the risky weight below it is at most the level's share, and a lower level never
+    reaches further than a higher one: so only thresholds just below those two bounds are tried.
     """
     present, patient = np.unique(entries.patient, return_inverse=True)
     there = replace(entries, patient=patient, n_patients=len(present))
-    alpha = np.asarray(levels, dtype=np.float64)[:, None]
-    parts = [_sums(there, thresholds[part], alpha) for part in _spans(len(thresholds), len(present))]
-    if not parts:
-        return np.full(len(levels), np.nan)
-    risky, weight, squares, worst = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
-    patients = np.divide(weight**2, squares, out=np.zeros_like(weight), where=squares > 0)
-    heavy = below(there.risk, np.square(there.weight), thresholds)
-    visit = np.divide(heavy, weight, out=np.zeros_like(heavy), where=weight > 0)
-    balance = risky - alpha * weight + np.maximum(worst, 0.0) + (1.0 - alpha) * visit
-    safe = (alpha * patients >= FEWEST_RISKY) & (balance <= 0.0)
-    last = safe.shape[1] - 1 - np.argmax(safe[:, ::-1], axis=1)
-    return np.where(safe.any(axis=1), thresholds[last], np.nan)
+    weight = below(there.risk, there.weight, thresholds)
+    risky = below(there.risk, there.weight * there.risky, thresholds)
+    found, reach = np.full(len(levels), np.nan), len(thresholds)
+    for place in np.argsort(levels)[::-1]:
+        possible = np.flatnonzero(risky[:reach] - levels[place] * weight[:reach] <= ROUNDING * weight[:reach])
+        end = int(possible[-1]) + 1 if len(possible) else 0
+        found[place] = _last_safe(there, thresholds[:end], levels[place])
+        if np.isnan(found[place]):
+            break
+        reach = int(np.searchsorted(thresholds, found[place], side="right"))
+    return found
 
 
-def _sums(
-    entries: Entries, thresholds: FloatArray, alpha: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Over patients, per threshold: risky weight, weight, squared weight; and per level the worst balance."""
-    risky = per_patient(entries, entries.weight * entries.risky, thresholds)
-    weight = per_patient(entries, entries.weight, thresholds)
-    worst = np.stack([(risky - level * weight).max(axis=0, initial=0.0) for level in alpha[:, 0]])
-    return risky.sum(axis=0), weight.sum(axis=0), np.square(weight).sum(axis=0), worst
-
-
-def _spans(thresholds: int, patients: int) -> Iterator[slice]:
-    step = max(1, AT_ONCE // max(patients, 1))
-    for start in range(0, thresholds, step):
-        yield slice(start, start + step)
+def _last_safe(entries: Entries, thresholds: FloatArray, alpha: float) -> float:
+    """The cut-off, looked for from the largest threshold down in growing steps."""
+    end, step = len(thresholds), FIRST_STEP
+    while end > 0:
+        start = max(0, end - step)
+        cutoff = average_cutoff(entries, thresholds[start:end], alpha)
+        if cutoff.risk is not None:
+            return cutoff.risk
+        end, step = start, 2 * step
+    return np.nan
 
 
 def slider_grid(calibrated: Calibrated, tolerance: Tolerance, rule: Rule, unit: str | None) -> SliderGrid:
