@@ -34,12 +34,13 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Import:
-    """One import of our own code: which module asks for which, where, and whether inside a function."""
+    """One import of our own code: which module asks for which, where, inside a function or for types alone."""
 
     importer: str
     imported: str
     line: int
     inside: bool
+    for_types: bool
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,15 @@ class House:
 
     def _imports(self, module: Module) -> Iterator[Import]:
         nested = {id(inner) for each in functions(module) for inner in ast.walk(each)}
+        checks = [node for node in ast.walk(module.tree) if isinstance(node, ast.If)]
+        typed = {
+            id(i) for each in checks if "TYPE_CHECKING" in ast.unparse(each.test) for i in ast.walk(each)
+        }
         for node in ast.walk(module.tree):
             for name in _asked_for(node):
                 if found := self._home(name):
-                    yield Import(module.name, found, getattr(node, "lineno", 0), id(node) in nested)
+                    line = getattr(node, "lineno", 0)
+                    yield Import(module.name, found, line, id(node) in nested, id(node) in typed)
 
     def _home(self, name: str) -> str | None:
         """The module an import of `name` loads: itself, or the one it is a part of."""
@@ -100,7 +106,7 @@ class House:
     def _loads(self) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
         for each in self.imports:
-            if not each.inside:
+            if not each.inside and not each.for_types:
                 found.setdefault(each.importer, set()).add(each.imported)
         return found
 

@@ -260,7 +260,7 @@ class SafeImputer:
             settings.target,
             settings.allowed_error.describe(target_unit(settings)),
             settings.fdr,
-            () if measuring is None else measuring.names,
+            () if measuring is None else measuring.columns,
         )
 
     def save(self, folder: str | Path, *, second_look: bool = False) -> None:

@@ -4,10 +4,12 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from safeimpute.errors import OptionError
-from safeimpute.records.arrays import BoolArray, FloatArray
 
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 _FORM = re.compile(r"^\s*(?:(?P<share>[\d.eE+-]+)\s*%)?\s*(?:or)?\s*(?P<absolute>[\d.eE+-]+)?\s*$")
 
 

@@ -3,18 +3,19 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from safeimpute.benchmark.gather import OURS
 from safeimpute.benchmark.published import COHORTS
+from safeimpute.benchmark.result import BenchmarkResult, CohortFigures, MethodRow, Paired
+from safeimpute.evaluation.evaluate import ReleaseSummary
 from safeimpute.evaluation.metrics import MeanSe
-from safeimpute.report.palette import plain_text
+from safeimpute.runtime.text import plain_text
 from safeimpute.tolerance import parse_tolerance
 
 NONE = "–"
 CLEAR = 0.05  # p-value below which a difference is called clear
 SHORT_COHORTS = " / ".join(COHORTS).replace(" Clinic", "")
-Entry = tuple[str, list[dict[str, Any]], MeanSe]  # a method, its release at each level, its risk's AUC
+Entry = tuple[str, list[ReleaseSummary], MeanSe]  # a method, its release at each level, its risk's AUC
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Table:
     short: str = ""  # the note in a few words, for a terminal
 
 
-def by_accuracy(result: dict[str, Any]) -> list[str]:
+def by_accuracy(result: BenchmarkResult) -> list[str]:
     """Methods with a result, most accurate first; those with fewer splits, which do not compare, after the others."""
     methods = result["methods"]
     done = [name for name, row in methods.items() if row["splits_done"]]
@@ -37,20 +38,20 @@ def by_accuracy(result: dict[str, Any]) -> list[str]:
     return sorted(done, key=lambda name: (name not in full, methods[name]["imputation"]["mae"]["mean"], name))
 
 
-def _with_all_splits(result: dict[str, Any]) -> list[str]:
+def _with_all_splits(result: BenchmarkResult) -> list[str]:
     """Methods that finished as many splits as anybody, so that their means speak of the same values."""
     methods = result["methods"]
     most = max(row["splits_done"] for row in methods.values())
     return [name for name, row in methods.items() if row["splits_done"] == most > 0]
 
 
-def label_of(result: dict[str, Any], name: str) -> str:
+def label_of(result: BenchmarkResult, name: str) -> str:
     """A method's name, with its number of splits where it finished fewer than others."""
     done = result["methods"][name]["splits_done"]
     return name if name in _with_all_splits(result) else f"{name} ({done} of {result['splits']} splits)"
 
 
-def heading(result: dict[str, Any]) -> str:
+def heading(result: BenchmarkResult) -> str:
     """What was compared on what, in one line."""
     allowed = parse_tolerance(result["tolerance"]).describe(result["unit"])
     return (
@@ -60,18 +61,18 @@ def heading(result: dict[str, Any]) -> str:
     )
 
 
-def all_tables(result: dict[str, Any]) -> list[Table]:
+def all_tables(result: BenchmarkResult) -> list[Table]:
     tables = [accuracy_table(result), release_table(result)]
     tables += [shared_table(result, whose) for whose in ("best", "paper") if whose in _releasing(result)]
     failed = failure_table(result)
     return [*tables, failed] if failed.rows else tables
 
 
-def _releasing(result: dict[str, Any]) -> set[str]:
+def _releasing(result: BenchmarkResult) -> set[str]:
     return {whose for row in result["methods"].values() for whose in row["on_release_of"]}
 
 
-def accuracy_table(result: dict[str, Any]) -> Table:
+def accuracy_table(result: BenchmarkResult) -> Table:
     """Imputation alone, who is clearly worse than the rivals, and what it cost."""
     methods, order, rivals = result["methods"], by_accuracy(result), result["rivals"]
     rows = []
@@ -104,7 +105,7 @@ def accuracy_table(result: dict[str, Any]) -> Table:
     return Table("Accuracy alone", note, head, tuple(rows), frozenset({0} if rows else ()), short)
 
 
-def release_table(result: dict[str, Any], *, brief: bool = False) -> Table:
+def release_table(result: BenchmarkResult, *, brief: bool = False) -> Table:
     """Each method with its own risk and its own release, most released first; `brief` fits a terminal."""
     entries = _releases(result)
     levels = [row["fdr"] for row in entries[0][1]] if entries else []
@@ -135,14 +136,14 @@ def release_table(result: dict[str, Any], *, brief: bool = False) -> Table:
     )
 
 
-def _releases(result: dict[str, Any]) -> list[Entry]:
+def _releases(result: BenchmarkResult) -> list[Entry]:
     """A line per method, most released first; those with fewer splits after the others."""
     full = _with_all_splits(result)
     fewer = [name for name in by_accuracy(result) if name not in full]
     return _most_first(result, full) + _most_first(result, fewer)
 
 
-def _most_first(result: dict[str, Any], names: Iterable[str]) -> list[Entry]:
+def _most_first(result: BenchmarkResult, names: Iterable[str]) -> list[Entry]:
     """A name, releases and AUC per line; our presets twice, with their own risk and with everybody's."""
     entries: list[Entry] = []
     for name in names:
@@ -156,7 +157,7 @@ def _most_first(result: dict[str, Any], names: Iterable[str]) -> list[Entry]:
     return sorted(entries, key=lambda entry: -sum(row["acceptance"]["mean"] for row in entry[1]))
 
 
-def shared_table(result: dict[str, Any], whose: str) -> Table:
+def shared_table(result: BenchmarkResult, whose: str) -> Table:
     """The paper's way: everybody judged on what one preset released."""
     rows, levels = [], [row["fdr"] for row in result["methods"][whose]["release"]]
     for name, row in _in_order(result):
@@ -183,7 +184,7 @@ def shared_table(result: dict[str, Any], whose: str) -> Table:
     return Table(f"All methods on the values released by '{whose}'", note, head, tuple(rows))
 
 
-def failure_table(result: dict[str, Any]) -> Table:
+def failure_table(result: BenchmarkResult) -> Table:
     rows = tuple(
         (name, f"{row['splits_done']} of {result['splits']}", row["error"])
         for name, row in result["methods"].items()
@@ -192,7 +193,7 @@ def failure_table(result: dict[str, Any]) -> Table:
     return Table("Not finished", "", ("method", "splits done", "why"), rows)
 
 
-def reading(result: dict[str, Any]) -> list[str]:
+def reading(result: BenchmarkResult) -> list[str]:
     """Who wins, in sentences."""
     methods, full = result["methods"], set(_with_all_splits(result))
     order = [name for name in by_accuracy(result) if name in full]
@@ -213,7 +214,7 @@ def reading(result: dict[str, Any]) -> list[str]:
     return [*said, f"Without a complete result: {', '.join(failed)}."] if failed else said
 
 
-def _most_accurate(result: dict[str, Any], order: Sequence[str]) -> str:
+def _most_accurate(result: BenchmarkResult, order: Sequence[str]) -> str:
     methods, first = result["methods"], order[0]
     unit = f" {plain_text(result['unit'], 16)}" if result["unit"] else ""
     said = f"Most accurate: {first}, MAE {mean_se(methods[first]['imputation']['mae'])}{unit}."
@@ -231,7 +232,7 @@ def _most_accurate(result: dict[str, Any], order: Sequence[str]) -> str:
     )
 
 
-def _most_released(result: dict[str, Any], position: int) -> str:
+def _most_released(result: BenchmarkResult, position: int) -> str:
     """Who releases most at a level with a risk learnt alike for all, and what our preset as shipped does."""
     methods = result["methods"]
     at = {name: methods[name].get("validation_risk", methods[name]) for name in _with_all_splits(result)}
@@ -247,11 +248,11 @@ def _most_released(result: dict[str, Any], position: int) -> str:
     return said + shipped
 
 
-def _as_shipped(row: dict[str, Any]) -> str:
+def _as_shipped(row: ReleaseSummary) -> str:
     return f" As shipped, {OURS} releases {_share(row['acceptance'])}, {_share(row['fdp'])} of these wrong."
 
 
-def _in_order(result: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def _in_order(result: BenchmarkResult) -> list[tuple[str, MethodRow]]:
     return [(name, result["methods"][name]) for name in by_accuracy(result)]
 
 
@@ -264,7 +265,7 @@ def mean_se(figure: MeanSe) -> str:
     return f"{mean:,.{digits}f}" + ("" if error is None else f" ± {error:,.{digits}f}")
 
 
-def _against(paired: dict[str, Any] | None) -> str:
+def _against(paired: Paired | None) -> str:
     if paired is None:
         return NONE
     p_value = paired["p_value"]
@@ -279,7 +280,7 @@ def _number(value: float | None, form: str) -> str:
     return NONE if value is None else form.format(value)
 
 
-def _seconds(row: dict[str, Any]) -> str:
+def _seconds(row: MethodRow) -> str:
     """Graph, fit and imputation, without the risk."""
     seconds = row["seconds"]["graph"] + row["seconds"]["fit"]
     on_gpu = {not name.endswith(" CPU") for name in row["devices"]}
@@ -291,7 +292,7 @@ def _seconds(row: dict[str, Any]) -> str:
     return (f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h") + where
 
 
-def _memory(row: dict[str, Any]) -> str:
+def _memory(row: MethodRow) -> str:
     gpu = row["gpu_peak_mib"]
     return f"{row['peak_mib']:,.0f} MiB" + (f" + {gpu:,.0f} GPU" if gpu else "")
 
@@ -304,7 +305,7 @@ def _share(figure: MeanSe) -> str:
     return f"{100 * figure['mean']:.1f}{error} %"
 
 
-def _published(cohorts: dict[str, dict[str, float]] | None, name: str) -> str:
+def _published(cohorts: CohortFigures | None, name: str) -> str:
     if cohorts is None:
         return NONE
     return " / ".join(f"{cohorts[cohort][name]:.2f}" for cohort in COHORTS)

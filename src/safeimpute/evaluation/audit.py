@@ -18,7 +18,7 @@ AVERAGE_ONLY = "The level is kept over all released values together, not within 
 class AuditedLevel(ReleaseSummary):
     """A level, and whether what was achieved lies within it."""
 
-    holds: bool  # mean fdp and pooled share at most the level + 3 SE
+    holds: bool  # mean fdp and, over several splits, the pooled share at most the level + 3 SE
 
 
 class AuditedGroup(TypedDict):
@@ -65,8 +65,10 @@ def audit(
 
 def _at_level(trials: Sequence[Trial], tolerance: Tolerance, alpha: float, repartitions: int) -> AuditedLevel:
     row = release_at(trials, tolerance, alpha, repartitions)
-    slack = 3 * (row["fdp"]["se"] or 0.0)
-    holds = (row["fdp"]["mean"] or 0.0) <= alpha + slack and (row["pooled"] or 0.0) <= alpha + slack
+    se = row["fdp"]["se"]
+    holds = (row["fdp"]["mean"] or 0.0) <= alpha + 3 * (se or 0.0)
+    if se is not None:
+        holds = holds and (row["pooled"] or 0.0) <= alpha + 3 * se
     return {**row, "holds": holds}
 
 

@@ -10,8 +10,10 @@ from typing import TypedDict
 
 import numpy as np
 
+from safeimpute.estimator import SafeImputer, rule_of
 from safeimpute.evaluation.run_summary import LevelOutcome
 from safeimpute.records.arrays import BoolArray, FloatArray
+from safeimpute.records.units import target_unit
 from safeimpute.selection.bh import ROUNDING
 from safeimpute.selection.calibrate import Calibrated
 from safeimpute.selection.cutoff import average_cutoff
@@ -161,6 +163,14 @@ def _last_safe(entries: Entries, thresholds: FloatArray, alpha: float) -> float:
             return cutoff.risk
         end, step = start, 2 * step
     return np.nan
+
+
+def explore_run(imputer: SafeImputer) -> SliderGrid:
+    """The page's sliders for a fitted run."""
+    settings = imputer.current_settings()
+    return slider_grid(
+        imputer.calibrated_, settings.allowed_error, rule_of(settings), target_unit(settings)
+    )
 
 
 def slider_grid(calibrated: Calibrated, tolerance: Tolerance, rule: Rule, unit: str | None) -> SliderGrid:

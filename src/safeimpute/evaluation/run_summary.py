@@ -156,7 +156,8 @@ class RunSummary(TypedDict):
     missing: int
     released: int
     withheld: int
-    withheld_by_reason: dict[str, int]
+    withheld_by_reason: dict[str, int]  # most frequent first
+    reason_words: dict[str, str]  # what each of these reasons means
     risk_is_probability: bool
     cutoffs: list[CutoffSummary]
     measuring: MeasuringSummary | None  # None where the claim does not look at who gets measured

@@ -27,6 +27,7 @@ from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.records.history import NONE, previous_observed
 from safeimpute.records.units import target_unit
 from safeimpute.selection.cutoff import Cutoff
+from safeimpute.selection.reasons import IN_WORDS
 from safeimpute.settings import Settings
 
 __all__ = ["FittedImputer", "RunSummary", "as_second_look", "summarise_run"]
@@ -68,7 +69,8 @@ def summarise_run(imputer: SafeImputer, imputations: pl.DataFrame) -> RunSummary
         "missing": len(imputations),
         "released": int(released.sum()),
         "withheld": int((~released).sum()),
-        "withheld_by_reason": _by_reason(imputations),
+        "withheld_by_reason": (reasons := _by_reason(imputations)),
+        "reason_words": {reason: IN_WORDS.get(reason, reason) for reason in reasons},
         "risk_is_probability": calibrated.estimates.learnt_for is not None,
         "cutoffs": _cutoffs(imputer.decision_.cutoffs, settings),
         "measuring": summarise_measuring(calibrated.diagnosis, imputer.visits_, len(imputations)),

@@ -57,7 +57,7 @@ def diagnose(
     known = measured | candidate
     probability = odds / (1.0 + odds)
     inside = measured & ~outside
-    per_patient = np.bincount(patient[inside], odds[inside])
+    per_patient = np.bincount(patient[inside], odds[inside]).astype(np.float64)
     return MeasuringDiagnosis(
         auc=area_under_curve(probability[known], candidate[known]),
         calibration=_calibration(probability[known], candidate[known]),
@@ -66,7 +66,7 @@ def diagnose(
         effective_patients=effective_size(per_patient),
         outside=int(np.sum(candidate & outside)),
         reasons=_reasons(model, table, measured, candidate),
-        columns=model.names,
+        columns=model.columns,
     )
 
 

@@ -24,6 +24,7 @@ class MeasuringTable:
     matrix: NDArray[np.float32]
     names: tuple[str, ...]  # in plain words
     fine: tuple[int, ...]  # columns whose numbers are codes of levels
+    columns: tuple[str, ...]  # of the user's table that they are made from
 
 
 def measuring_table(visits: VisitArrays, *, past_only: bool, calendar: bool) -> MeasuringTable:
@@ -40,7 +41,15 @@ def measuring_table(visits: VisitArrays, *, past_only: bool, calendar: bool) -> 
     for place, column in enumerate((*columns.values(), *fine.values())):
         matrix[:, place] = column
     codes = tuple(range(len(columns), len(columns) + len(fine)))
-    return MeasuringTable(matrix, (*columns, *fine), codes)
+    return MeasuringTable(matrix, (*columns, *fine), codes, _made_from(visits, calendar=calendar))
+
+
+def _made_from(visits: VisitArrays, *, calendar: bool) -> tuple[str, ...]:
+    """The user's columns behind the features; a category's levels are one column."""
+    categories = [name.split("=", 1)[0] for name in visits.attribute_names]
+    when = "time" if calendar else "time between visits"
+    names = (when, *visits.lab_names, *categories, *visits.fine_names)
+    return tuple(dict.fromkeys(names))
 
 
 def _visit_columns(visits: VisitArrays, *, past_only: bool, calendar: bool) -> Columns:

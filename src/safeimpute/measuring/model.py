@@ -12,7 +12,7 @@ from safeimpute.measuring.features import MeasuringTable
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.splits.streams import Stream, generator
 from safeimpute.systems.state import Arrays, Plain, State
-from safeimpute.systems.trees import BaggedTrees, TreeSettings, train_trees
+from safeimpute.systems.trees import BaggedTrees, Table, TreeSettings, train_trees
 
 LARGEST_ODDS = 10.0  # times the overall odds; visits beyond it are outside the promise
 FARTHEST = 2  # times the most visits of one patient learnt from; longer records are outside the promise
@@ -45,9 +45,9 @@ class FoldMeasuring:
     last_time: float
     most_visits: int  # of one patient
 
-    def weigh(self, table: MeasuringTable, time: FloatArray, visits_of_patient: IntArray) -> Weights:
+    def weigh(self, matrix: Table, time: FloatArray, visits_of_patient: IntArray) -> Weights:
         """Odds and scope of visits of patients this model never saw."""
-        probability = self.trees.predict(table.matrix)
+        probability = self.trees.predict(matrix)
         odds = np.maximum(probability, 1e-9) / np.maximum(1.0 - probability, 1e-9)
         outside = (odds > LARGEST_ODDS * self.overall) | (visits_of_patient > self.most_visits)
         return Weights(odds, outside | (time < self.first_time) | (time > self.last_time))
@@ -58,7 +58,7 @@ class MeasuringModel:
     """One model per fold."""
 
     folds: tuple[FoldMeasuring, ...]
-    names: tuple[str, ...]  # of the columns used
+    columns: tuple[str, ...]  # of the user's table that it used
 
     def weigh(self, table: MeasuringTable, time: FloatArray, patient: IntArray, fold: IntArray) -> Weights:
         """Weigh every visit by the model of its patient's fold."""
@@ -67,15 +67,14 @@ class MeasuringModel:
         for number, model in enumerate(self.folds):
             rows = fold == number
             if rows.any():
-                part = MeasuringTable(table.matrix[rows], table.names, table.fine)
-                found = model.weigh(part, time[rows], per_patient[rows])
+                found = model.weigh(table.matrix[rows], time[rows], per_patient[rows])
                 odds[rows], outside[rows] = found.odds, found.outside
         return Weights(odds, outside)
 
     def state(self) -> State:
         """Everything to store, as plain JSON."""
         folds = [vars(model) | {"trees": model.trees.texts()} for model in self.folds]
-        return {}, {"folds": folds, "names": list(self.names)}
+        return {}, {"folds": folds, "columns": list(self.columns)}
 
     @classmethod
     def from_state(cls, arrays: Arrays, plain: Plain) -> "MeasuringModel":  # noqa: ARG003
@@ -84,7 +83,7 @@ class MeasuringModel:
             FoldMeasuring(**facts | {"trees": BaggedTrees.from_texts(facts["trees"])})
             for facts in plain["folds"]
         ]
-        return cls(tuple(folds), tuple(plain["names"]))
+        return cls(tuple(folds), tuple(plain["columns"]))
 
 
 def learn_measuring(
@@ -110,7 +109,7 @@ def learn_measuring(
         trees = _bag(table, candidate.astype(np.float64), learn, fold, number, folds, seed)
         most = FARTHEST * int(per_patient[others].max())
         learnt.append(FoldMeasuring(trees, overall, float(reach[0]), float(reach[1]), most))
-    return MeasuringModel(tuple(learnt), table.names)
+    return MeasuringModel(tuple(learnt), table.columns)
 
 
 def _bag(

@@ -2,10 +2,18 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Literal
 
 from markupsafe import Markup
 
+from safeimpute.evaluation.data_profile import CountHistogram
+from safeimpute.evaluation.run_summary import (
+    CalibrationPoint,
+    Histogram,
+    LevelOutcome,
+    RiskGroup,
+    RunSummary,
+)
 from safeimpute.report.palette import (
     ERROR,
     INK,
@@ -23,16 +31,20 @@ from safeimpute.report.svg import Axis, from_zero, nice_ticks, start_plot
 MOST_LEVEL = 0.5
 
 
-def draw_charts(summary: dict[str, Any]) -> dict[str, Markup | None]:
+def draw_charts(summary: RunSummary) -> dict[str, Markup | None]:
     """Every picture of the page by name; None where there is nothing to draw."""
     unit, target = summary["unit"], plain_text(summary["target"], 32)
-    validation, data = summary["validation"], summary["data"]
+    groups, data = summary["alignment"], summary["data"]
+    measuring = summary["measuring"]
+    limits = [each["risk"] for each in summary["cutoffs"] if each["risk"] is not None]
     return {
-        "curve": trade_off(validation["curve"], summary["fdr"]),
+        "by_risk": released_and_withheld(summary["by_risk"], "Risk", None, limits),
+        "measuring": measuring and chances(measuring["calibration"], target),
+        "curve": trade_off(summary["curve"], summary["fdr"]),
         "by_value": released_and_withheld(summary["by_value"], with_unit(f"Imputed {target}", unit), unit),
         "by_gap": released_and_withheld(summary["by_gap"], f"Days since {target} was last measured", "days"),
-        "alignment_error": _by_risk_group(validation["alignment"], "mae", unit),
-        "alignment_risky": _by_risk_group(validation["alignment"], "risky", unit, validation["risky_share"]),
+        "alignment_error": _by_risk_group(groups, "mae", unit),
+        "alignment_risky": _by_risk_group(groups, "risky", unit, summary["accuracy"]["risky_share"]),
         "visits_per_patient": _counts(
             data["visits_per_patient"], "Visits per patient", "Patients", whole=True
         ),
@@ -40,39 +52,59 @@ def draw_charts(summary: dict[str, Any]) -> dict[str, Markup | None]:
     }
 
 
-def trade_off(curve: Sequence[dict[str, float]], chosen: float) -> Markup | None:
-    """Power and share of unacceptable errors over FDR levels on validation visits, the chosen one marked."""
+def trade_off(curve: Sequence[LevelOutcome], chosen: float) -> Markup | None:
+    """Power and share of unacceptable errors over FDR levels, the chosen one marked."""
     if not curve:
         return None
     top = max(MOST_LEVEL, *(point["fdr"] for point in curve))
     x = Axis(0.0, top, nice_ticks(0.0, top), "FDR level asked for", percent)
-    y = Axis(0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0), "Share of validation values", percent)
-    plot = start_plot(x, y, "Power and share of unacceptable errors on validation visits, by FDR level")
+    y = Axis(0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0), "Share of measured values", percent)
+    plot = start_plot(x, y, "Power and share of unacceptable errors at measured visits, by FDR level")
     plot.line([(0.0, 0.0), (top, top)], NEUTRAL, "2 4", 1.5)
     plot.line([(chosen, 0.0), (chosen, 1.0)], INK, "none", 1.2)
     side = "end" if chosen > 0.7 * top else "start"
     shift = -0.01 * top if side == "end" else 0.01 * top
     plot.note(chosen + shift, 1.03, f"chosen: {percent(chosen)}", side)
     released = [point for point in curve if point["released"]]
-    for key, colour, dash, points in (("fdp", ERROR, "7 4", released), ("power", RELEASED, "none", curve)):
-        plot.line([(point["fdr"], point[key]) for point in points], colour, dash)
-        for point in points:
-            plot.dot(point["fdr"], point[key], colour, _level_tip(point), square=key == "fdp")
+    plot.line([(point["fdr"], point["risky"]) for point in released], ERROR, "7 4")
+    plot.line([(point["fdr"], point["power"]) for point in curve], RELEASED)
+    for point in released:
+        plot.dot(point["fdr"], point["risky"], ERROR, _level_tip(point), square=True)
+    for point in curve:
+        plot.dot(point["fdr"], point["power"], RELEASED, _level_tip(point))
     return plot.markup()
 
 
-def _level_tip(point: dict[str, float]) -> str:
+def chances(groups: Sequence[CalibrationPoint], target: str) -> Markup | None:
+    """Predicted chance of being unmeasured against the share that was, in groups of visits."""
+    if not groups:
+        return None
+    ticks = (0.0, 0.25, 0.5, 0.75, 1.0)
+    x = Axis(0.0, 1.0, ticks, "Predicted chance of being unmeasured", percent)
+    y = Axis(0.0, 1.0, ticks, "Visits that were unmeasured", percent)
+    plot = start_plot(x, y, f"How well the chance of an unmeasured {target} is predicted")
+    plot.line([(0.0, 0.0), (1.0, 1.0)], NEUTRAL, "2 4", 1.5)
+    for group in groups:
+        told = f"{group['visits']:,} visits: {percent(group['predicted'])} predicted"
+        tip = f"{told}, {percent(group['observed'])} unmeasured"
+        plot.dot(group["predicted"], group["observed"], RELEASED, tip, radius=4.6)
+    return plot.markup()
+
+
+def _level_tip(point: LevelOutcome) -> str:
     if not point["released"]:
         return f"At {percent(point['fdr'])}: nothing released"
     return (
         f"At {percent(point['fdr'])}: about {point['released']:,.0f} released, "
-        f"{percent(point['fdp'])} of them unacceptable, {percent(point['power'])} of the good ones released"
+        f"{percent(point['risky'])} of them unacceptable, {percent(point['power'])} of the good ones released"
     )
 
 
-def released_and_withheld(histogram: dict[str, Any], label: str, unit: str | None) -> Markup | None:
-    """Stacked bars: released below, withheld on top."""
-    edges, released, withheld = (histogram[key] for key in ("edges", "released", "withheld"))
+def released_and_withheld(
+    histogram: Histogram, label: str, unit: str | None, limits: Sequence[float] = ()
+) -> Markup | None:
+    """Stacked bars: released below, withheld on top; a line at every cut-off among `limits`."""
+    edges, released, withheld = histogram["edges"], histogram["released"], histogram["withheld"]
     if not edges:
         return None
     totals = [a + b for a, b in zip(released, withheld, strict=True)]
@@ -87,11 +119,16 @@ def released_and_withheld(histogram: dict[str, Any], label: str, unit: str | Non
             plot.bar(low, high, 0, kept, RELEASED, tip)
         if total > kept:
             plot.bar(low, high, kept, total, WITHHELD, tip)
+    for limit in limits:
+        if x.low <= limit <= x.high:
+            plot.line([(limit, 0.0), (limit, y.high)], INK, "none", 1.6)
+            side = "end" if limit > (x.low + x.high) / 2 else "start"
+            plot.note(limit, 1.03 * y.high, f"cut-off {number(limit)}", side)
     return plot.markup()
 
 
 def _by_risk_group(
-    groups: Sequence[dict[str, float]], key: str, unit: str | None, overall: float | None = None
+    groups: Sequence[RiskGroup], key: Literal["mae", "risky"], unit: str | None, overall: float | None = None
 ) -> Markup | None:
     """Error, or share of unacceptable errors, in groups of equal size from low to high risk."""
     if not groups:
@@ -99,7 +136,7 @@ def _by_risk_group(
     label = with_unit("Mean absolute error", unit) if key == "mae" else "Share of unacceptable errors"
     show = number if key == "mae" else percent
     ticks = tuple(float(group["group"]) for group in groups)
-    x = Axis(0.5, len(groups) + 0.5, ticks, "Validation values by risk: 1 = lowest tenth", number)
+    x = Axis(0.5, len(groups) + 0.5, ticks, "Measured values by risk: 1 = lowest tenth", number)
     plot = start_plot(x, from_zero(max(group[key] for group in groups), label, show), label)
     for group in groups:
         middle, value = group["group"], group[key]
@@ -112,7 +149,7 @@ def _by_risk_group(
     return plot.markup()
 
 
-def _counts(histogram: dict[str, Any], label: str, what: str, whole: bool) -> Markup | None:
+def _counts(histogram: CountHistogram, label: str, what: str, whole: bool) -> Markup | None:
     """A histogram whose last bin, where it holds the rest, is drawn as wide as the others."""
     edges, counts = histogram["edges"], histogram["counts"]
     if not sum(counts):

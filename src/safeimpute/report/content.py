@@ -1,77 +1,60 @@
 """The report's words and tables from a run's summary and manifest: plain data for the template to render."""
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
-from safeimpute.report.charts import holds_the_rest
-from safeimpute.report.palette import NBSP, number, percent, plain_text, quantity
-from safeimpute.report.svg import pixel_strip
+from safeimpute.evaluation.run_summary import MeasuringSummary, RunSummary
+from safeimpute.evaluation.subgroups import GroupOutcome
+from safeimpute.report.background import data_content, model_card
+from safeimpute.report.manifest import Manifest
+from safeimpute.report.palette import number, percent, plain_text, quantity
 
-MOST_LABS = 40
 LONGEST_SENTENCE = 2000
+MOST_COLUMNS = 40
 THIS_RUN = "this run"
-METHODS = {
-    "paper": (
-        "Visits form a graph: consecutive visits of a patient are linked in time, similar visits of other "
-        "patients by their other labs and trends. A graph network with one gate between both kinds of link "
-        "imputes the target. The risk of a value grows with how much it moves when links are dropped at "
-        "random and with how few links support it."
-    ),
-    "best": (
-        "The value blends the patient's own course over time, boosted trees and attention over similar "
-        "visits. The risk is learned: how likely the error reaches the tolerance, from errors of training and "
-        "validation visits."
-    ),
-}
-SELECTION = " Conformal selection on calibration visits used for nothing else decides what is released."
-INTENDED_USE = (
-    "Filling in lab values that were not measured, for research, cohort building and data quality work, "
-    "where the share of unacceptable errors among the filled-in values must stay bounded on average."
-)
-NOT_FOR = (
-    "Diagnosing, treating or triaging a single patient; replacing a measurement that can still be made; "
-    "patients, laboratories or periods unlike the table it was fitted on, without an evaluation there."
-)
 NOT_PROMISED = (
     "Nor does it say that a single value is right, that each subgroup, patient or range of values keeps the "
     "level, or that withheld values are wrong. Intervals cover their share of all imputed values, not of the "
     "released."
 )
+PROBABILITY = "The risk of a value is the learnt chance that it is off by the tolerance or more."
+SCORE = "The risk of a value is a score without a unit: larger is riskier."
+NOT_WEIGHED = (
+    "This claim does not look at who gets measured: it speaks for visits like the measured ones, of which some were "
+    "set aside at random. Nothing is promised for visits that were left unmeasured for a reason."
+)
 
 
-def page_content(summary: dict[str, Any], manifest: dict[str, Any]) -> dict[str, Any]:
+def page_content(summary: RunSummary, manifest: Manifest) -> dict[str, Any]:
     """Everything the page says apart from its charts."""
-    guaranteed = not manifest.get("levels_chosen_after_looking")
     return {
         "target": plain_text(summary["target"], 60),
         "unit": plain_text(summary["unit"], 16) if summary["unit"] else None,
         "answer": answer(summary),
-        "setting": _setting(summary, guaranteed),
+        "setting": _setting(summary),
         "release_bar": _release_bar(summary),
-        "withheld_reasons": [
-            {"reason": plain_text(reason), "count": f"{count:,}"}
-            for reason, count in summary["withheld_by_reason"].items()
-        ],
-        "guaranteed": guaranteed,
-        "promise": {
-            key: plain_text(summary[key], LONGEST_SENTENCE) for key in ("promise", "assumption", "limits")
-        },
-        "not_promised": NOT_PROMISED,
+        "withheld_reasons": _withheld_reasons(summary),
+        "nothing_released": nothing_released(summary),
+        "promise": _promise(summary),
+        "cutoffs": [plain_text(each["words"], LONGEST_SENTENCE) for each in summary["cutoffs"]],
+        "what_risk_is": PROBABILITY if summary["risk_is_probability"] else SCORE,
+        "measuring": _measuring(summary["measuring"]),
+        "not_weighed": NOT_WEIGHED,
         "sensitivity": [(f"{row['gamma']:g}", f"{row['released']:,}") for row in summary["sensitivity"]],
-        "cutoff": summary["cutoff"]["words"] if summary["cutoff"] else None,
-        "curve_against_run": _curve_against_run(summary),
+        "curve_about": _curve_about(summary),
         "curve_rows": _curve_rows(summary),
+        "distribution": _distribution(summary),
         "without_earlier": _without_earlier(summary),
-        "validation_visits": f"{summary['validation']['visits']:,}",
+        "judged": f"{summary['accuracy']['visits']:,}",
+        "how_judged": plain_text(summary["accuracy"]["how"]),
         "alignment_rows": _alignment_rows(summary),
-        "data": _data(summary["data"], manifest["input"]),
+        "data": data_content(summary["data"], manifest["input"]),
         "accuracy": _accuracy(summary),
         "subgroups": _subgroups(summary),
-        "card": _model_card(summary, manifest),
+        "card": model_card(summary, manifest),
     }
 
 
-def answer(summary: dict[str, Any]) -> str:
+def answer(summary: RunSummary) -> str:
     """The run in one sentence; every number in it stands in summary.json."""
     missing, released, target = summary["missing"], summary["released"], plain_text(summary["target"], 60)
     if not missing:
@@ -85,72 +68,154 @@ def answer(summary: dict[str, Any]) -> str:
     )
 
 
-def _setting(summary: dict[str, Any], guaranteed: bool) -> str:
-    data, level = summary["data"], percent(summary["fdr"])
-    asked = (
-        f"on average at most {level} of the released values may be that wrong"
-        if guaranteed
-        else f"the level asked for was {level}, chosen after looking: nothing is guaranteed"
-    )
+def _setting(summary: RunSummary) -> str:
+    data, tolerance = summary["data"], plain_text(summary["tolerance_in_words"])
     return (
-        f"An error counts as unacceptable from {plain_text(summary['tolerance_in_words'])}; {asked}. The table holds "
-        f"{data['visits']:,} visits of {data['patients']:,} patients; {summary['measured']:,} have a "
-        f"measured value, of which {summary['calibration_visits']:,} were set aside for calibration"
-        f"{_weighted_worth(summary)}."
+        f"An error counts as unacceptable from {tolerance}; {_asked(summary)}. The table holds {data['visits']:,} "
+        f"visits of {data['patients']:,} patients; {_calibrated_by(summary)}."
     )
 
 
-def _weighted_worth(summary: dict[str, Any]) -> str:
-    """Under weights, how many equally weighted visits the calibration is worth."""
-    worth = summary["effective_sample_size"]
-    return (
-        "" if worth is None or summary["claim"] == "visits" else f" (worth {number(worth)} after weighting)"
-    )
+def _asked(summary: RunSummary) -> str:
+    level = percent(summary["fdr"])
+    if summary["no_promise"]:
+        return f"the level asked for was {level}, and nothing is guaranteed"
+    if summary["promise_kind"] == "confident":
+        confidence = percent(summary["confidence"])
+        return f"with {confidence} confidence at most {level} of the released values may be that wrong"
+    return f"on average at most {level} of the released values may be that wrong"
 
 
-def _release_bar(summary: dict[str, Any]) -> list[dict[str, Any]]:
+def _calibrated_by(summary: RunSummary) -> str:
+    measured, judged = f"{summary['measured']:,} have a measured value", f"{summary['judged']:,}"
+    if summary["claim"] == "visits":
+        return f"{measured}, of which {judged} were set aside to decide the release"
+    return f"{measured}; all of them are used, and each decides the release as if it had been missing"
+
+
+def _release_bar(summary: RunSummary) -> list[dict[str, Any]]:
     missing = max(summary["missing"], 1)
+    counts = {"released": summary["released"], "withheld": summary["withheld"]}
     return [
         {
             "kind": kind,
-            "count": f"{summary[kind]:,}",
-            "share": percent(summary[kind] / missing),
-            "width": round(100 * summary[kind] / missing, 2),
+            "count": f"{count:,}",
+            "share": percent(count / missing),
+            "width": round(100 * count / missing, 2),
         }
-        for kind in ("released", "withheld")
+        for kind, count in counts.items()
     ]
 
 
-def _curve_against_run(summary: dict[str, Any]) -> str:
-    """Validation and calibration are different visits, so the curve need not meet the release."""
-    weighted = (
-        ""
-        if summary["claim"] == "visits"
-        else ", inside the claim's scope and weighted as the claim weights them"
+def _withheld_reasons(summary: RunSummary) -> list[dict[str, str]]:
+    return [
+        {
+            "reason": plain_text(reason),
+            "count": f"{count:,}",
+            "words": plain_text(summary["reason_words"].get(reason, "")),
+        }
+        for reason, count in summary["withheld_by_reason"].items()
+    ]
+
+
+def nothing_released(summary: RunSummary) -> str:
+    """Why a release is empty and what would help; empty where something was released, or nothing could be."""
+    if summary["released"] or not summary["missing"] or summary["no_promise"]:
+        return ""
+    said = (
+        "No cut-off keeps the level asked for. What would help: more patients with measured values, a larger tolerance "
+        "or a higher level, chosen before looking."
     )
+    reached = [point for point in summary["curve"] if point["released"]]
+    if not reached:
+        return said
+    first = reached[0]
+    return f"{said} At a level of {percent(first['fdr'])} about {first['released']:,} values would be released."
+
+
+def _promise(summary: RunSummary) -> dict[str, Any]:
+    """The three cards: what is promised, under which assumption, and what is not; or that nothing is, and why."""
+    if not summary["no_promise"]:
+        cards = {key: plain_text(summary[key], LONGEST_SENTENCE) for key in ("promise", "assumption", "limits")}
+        return {"made": True, **cards, "not_promised": NOT_PROMISED}
+    said, why = "Nothing is promised about these values.", summary["no_promise"]
+    if summary["second_look"]:
+        said, _, why = summary["no_promise"].partition(". ")
+        said = f"{said}."
+    why = plain_text(why, LONGEST_SENTENCE)
+    return {
+        "made": False,
+        "promise": plain_text(said),
+        "assumption": f"{why[:1].upper()}{why[1:]}{'' if why.endswith('.') else '.'}",
+        "limits": "The values, intervals and risks stand as computed; read them as estimates.",
+        "not_promised": "",
+    }
+
+
+def _measuring(measuring: MeasuringSummary | None) -> dict[str, Any] | None:
+    if measuring is None:
+        return None
+    columns = [plain_text(name, 40) for name in measuring["columns"]]
+    return {
+        "words": plain_text(measuring["words"], LONGEST_SENTENCE),
+        "worth": plain_text(measuring["worth"], LONGEST_SENTENCE),
+        "off_by": f"{100 * measuring['miscalibration']:.0f}",
+        "reasons": [
+            {
+                "column": plain_text(each["column"], 60),
+                "direction": plain_text(each["direction"]),
+                "share": percent(each["share"]),
+                "width": round(100 * each["share"], 2),
+            }
+            for each in measuring["reasons"]
+        ],
+        "columns": columns[:MOST_COLUMNS],
+        "more_columns": max(0, len(columns) - MOST_COLUMNS),
+        "not_used": [(plain_text(name, 60), plain_text(why)) for name, why in measuring["not_used"].items()],
+    }
+
+
+def _curve_about(summary: RunSummary) -> str:
+    """What the curve is judged by, and how it meets this run."""
+    weighted = "" if summary["claim"] == "visits" else ", weighted to stand for unmeasured ones"
+    said = (
+        f"Judged by the {summary['judged']:,} measured values that decided this run{weighted}: looking at other levels "
+        "uses the same errors again, so a level chosen after looking carries no promise."
+    )
+    if summary["promise_kind"] != "confident":
+        return said
     return (
-        f"Here validation values stand in for calibration values{weighted}; the run itself decided by its "
-        f"{summary['calibration_visits']:,} calibration values and released {summary['released']:,}. With few "
-        "values the two can differ a good deal."
+        f"{said} The curve follows the rule that holds on average; this run asked for "
+        f"{percent(summary['confidence'])} confidence and released {summary['released']:,}."
     )
 
 
-def _curve_rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
+def _curve_rows(summary: RunSummary) -> list[dict[str, Any]]:
     return [
         {
             "chosen": point["fdr"] == summary["fdr"],
             "cells": [
                 percent(point["fdr"]),
+                "–" if point["cutoff"] is None else number(point["cutoff"]),
                 f"{point['released']:,}",
-                percent(point["fdp"]) if point["released"] else "–",
+                percent(point["risky"]) if point["released"] else "–",
                 percent(point["power"]),
             ],
         }
-        for point in summary["validation"]["curve"]
+        for point in summary["curve"]
     ]
 
 
-def _without_earlier(summary: dict[str, Any]) -> str | None:
+def _distribution(summary: RunSummary) -> dict[str, str] | None:
+    found, unit = summary["distribution"], summary["unit"]
+    means = {kind: found[kind]["mean"] for kind in ("released", "withheld", "measured")}  # type: ignore[literal-required]
+    said = [f"{kind} {quantity(mean, unit)}" for kind, mean in means.items() if mean is not None]
+    if not summary["released"]:
+        return None
+    return {"means": f"Mean values: {', '.join(said)}.", "warning": plain_text(found["warning"], LONGEST_SENTENCE)}
+
+
+def _without_earlier(summary: RunSummary) -> str | None:
     counts = summary["by_gap"]["no_earlier_value"]
     total = counts["released"] + counts["withheld"]
     if not total:
@@ -162,55 +227,26 @@ def _without_earlier(summary: dict[str, Any]) -> str | None:
     )
 
 
-def _alignment_rows(summary: dict[str, Any]) -> list[list[str]]:
+def _alignment_rows(summary: RunSummary) -> list[list[str]]:
     return [
         [
             f"{group['group']}",
-            f"{group['visits']}",
+            f"{number(group['risk_from'])} to {number(group['risk_to'])}",
+            f"{group['visits']:,}",
             quantity(group["mae"], summary["unit"]),
             percent(group["risky"]),
         ]
-        for group in summary["validation"]["alignment"]
+        for group in summary["alignment"]
     ]
 
 
-def _data(data: dict[str, Any], source: dict[str, Any]) -> dict[str, Any]:
-    labs = sorted(zip(data["labs"], zip(*data["heat_map"], strict=True), strict=True), key=lambda lab: lab[0])
-    labs.sort(key=lambda lab: -data["observed_share"][lab[0]])
-    median = data["median_gap_days"]
-    return {
-        "facts": [
-            ("Rows read", f"{data['rows']:,}"),
-            ("Merged (same patient and time)", f"{data['merged_rows']:,}"),
-            *((f"Dropped: {plain_text(why)}", f"{count:,}") for why, count in source["dropped_rows"].items()),
-            ("Visits", f"{data['visits']:,}"),
-            ("Patients", f"{data['patients']:,}"),
-            ("Visits per patient, mean", number(data["mean_visits_per_patient"])),
-            ("Days between visits, median", "–" if median is None else f"{number(median)} days"),
-        ],
-        "heat_map": [
-            {
-                "lab": plain_text(name, 40),
-                "strip": pixel_strip(shares),
-                "measured": percent(data["observed_share"][name]),
-            }
-            for name, shares in labs[:MOST_LABS]
-        ],
-        "more_labs": max(0, len(labs) - MOST_LABS),
-        "attributes": [plain_text(name, 60) for name in data["attributes"]],
-        "rest_of_visits": holds_the_rest(data["visits_per_patient"]["edges"]),
-        "rest_of_gaps": holds_the_rest(data["gap_days"]["edges"]),
-        "ignored": sorted((plain_text(name, 60), plain_text(why)) for name, why in data["ignored"].items()),
-    }
-
-
-def _accuracy(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    errors = summary["validation"]["mae"]
-    worst = max(errors.values()) or 1.0
+def _accuracy(summary: RunSummary) -> list[dict[str, Any]]:
+    errors = summary["accuracy"]["mae"]
+    worst = max(errors.values(), default=0.0) or 1.0
     return [
         {
             "own": name == summary["preset"],
-            "method": f"{THIS_RUN} (preset {name})" if name == summary["preset"] else name,
+            "method": f"{THIS_RUN} (preset {name})" if name == summary["preset"] else plain_text(name, 60),
             "error": quantity(error, summary["unit"]),
             "width": round(100 * error / worst, 2),
         }
@@ -218,7 +254,7 @@ def _accuracy(summary: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _subgroups(summary: dict[str, Any]) -> list[dict[str, Any]]:
+def _subgroups(summary: RunSummary) -> list[dict[str, Any]]:
     return [
         {
             "title": plain_text(entry["title"], 60),
@@ -228,7 +264,7 @@ def _subgroups(summary: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _subgroup(group: dict[str, Any], unit: str | None) -> dict[str, Any]:
+def _subgroup(group: GroupOutcome, unit: str | None) -> dict[str, Any]:
     share = group["released"] / group["missing"] if group["missing"] else None
     return {
         "group": plain_text(group["group"], 60),
@@ -236,46 +272,8 @@ def _subgroup(group: dict[str, Any], unit: str | None) -> dict[str, Any]:
         "released": f"{group['released']:,}",
         "share": "–" if share is None else percent(share),
         "width": round(100 * (share or 0.0), 2),
-        "validation_visits": f"{group['validation_visits']:,}",
+        "judged": f"{group['judged']:,}",
         "mae": "too few" if group["mae"] is None else quantity(group["mae"], unit),
         "risky": "too few" if group["risky"] is None else percent(group["risky"]),
+        "risky_passing": "too few" if group["risky_passing"] is None else percent(group["risky_passing"]),
     }
-
-
-def _model_card(summary: dict[str, Any], manifest: dict[str, Any]) -> dict[str, Any]:
-    config, source = manifest["config"], manifest["input"]
-    versions = {"safeimpute": manifest["safeimpute"], "Python": manifest["python"], **manifest["packages"]}
-    file = (
-        f"{plain_text(source['file'])}, SHA-256 {source['sha256']}"
-        if source["file"]
-        else "bundled or in memory"
-    )
-    return {
-        "rows": [
-            ("Intended use", INTENDED_USE),
-            ("Not for", NOT_FOR),
-            (
-                "Data",
-                f"{summary['data']['visits']:,} visits of {summary['data']['patients']:,} patients; {file}",
-            ),
-            ("Visits, SHA-256", source["visits_sha256"]),
-            ("Method", METHODS.get(summary["preset"], f"Preset {summary['preset']}.") + SELECTION),
-            (
-                "Time",
-                ", ".join(f"{stage} {seconds:.1f}{NBSP}s" for stage, seconds in summary["seconds"].items()),
-            ),
-            ("Seed", str(config["random_state"])),
-            ("Versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
-            ("Written", str(manifest["written"])),
-        ],
-        "configuration": [(name, plain_text(value)) for name, value in _flat(config)],
-    }
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings as dotted names."""
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", ", ".join(map(str, value)) if isinstance(value, list) else value

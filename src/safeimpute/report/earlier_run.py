@@ -10,8 +10,9 @@ import polars as pl
 from safeimpute.errors import OptionError
 from safeimpute.records.bundled import load_pbc
 from safeimpute.records.tables import read_visits
+from safeimpute.records.units import column_choice
 from safeimpute.records.visits import prepare_visits
-from safeimpute.settings import make_config
+from safeimpute.settings import make_settings
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class EarlierRun:
                 "safeimpute run with its new place."
             )
         table = load_pbc() if self.path is None else read_visits(self.path, self.columns)
-        if prepare_visits(table, make_config(**self.config).columns).fingerprint != self.fingerprint:
+        choice = column_choice(make_settings(**self.config))
+        if prepare_visits(table, choice).fingerprint != self.fingerprint:
             raise OptionError("the visits have changed since that run. Use safeimpute run on the new table.")
         return table
 

@@ -2,31 +2,31 @@
 
 import base64
 import hashlib
-import json
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from safeimpute.errors import OptionError
+from safeimpute.evaluation.run_summary import RunSummary
 from safeimpute.report import palette
 from safeimpute.report.charts import draw_charts
 from safeimpute.report.content import page_content
+from safeimpute.report.manifest import Manifest
+from safeimpute.report.read_folder import read_manifest, read_summary
 from safeimpute.runtime.files import finished_file
 
 
 def write_report(folder: Path) -> Path:
     """Render the page of a finished run and put it beside its results."""
-    page = render_report(_read(folder, "summary.json"), _read(folder, "run.json"))
+    page = render_report(read_summary(folder), read_manifest(folder))
     path = folder / "report.html"
     with finished_file(path) as partial:
         partial.write_text(page, encoding="utf-8")
     return path
 
 
-def render_report(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
+def render_report(summary: RunSummary, manifest: Manifest) -> str:
     """The page as text; every string of the data passes the template's escaping or an XML tree's."""
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     script = _resource("report.js")
@@ -47,13 +47,3 @@ def _csp_hash(script: str) -> str:
 
 def _resource(name: str) -> str:
     return (resources.files("safeimpute.report") / name).read_text(encoding="utf-8")
-
-
-def _read(folder: Path, name: str) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise OptionError(
-            f"{folder / name} cannot be read ({type(error).__name__}). Give the folder of a finished run."
-        ) from None
-    return content

@@ -145,18 +145,19 @@ def _portions(patient: IntArray, at_once: int) -> Iterator[BoolArray]:
 
 
 def _joined(parts: list[Scored]) -> Scored:
-    estimates = Estimates(
-        *(
-            np.concatenate([getattr(part.estimates, name) for part in parts])
-            for name in ("value", "risk", "spread", "no_evidence")
-        ),
-        parts[0].estimates.learnt_for,
+    estimates = [part.estimates for part in parts]
+    joined = Estimates(
+        np.concatenate([each.value for each in estimates]),
+        np.concatenate([each.risk for each in estimates]),
+        np.concatenate([each.spread for each in estimates]),
+        np.concatenate([each.no_evidence for each in estimates]),
+        estimates[0].learnt_for,
     )
     rest = {
         name: np.concatenate([getattr(part, name) for part in parts])
         for name in ("weight", "candidate", "half_width", "released", "reason", "cutoff")
     }
-    return Scored(estimates, **rest)
+    return Scored(joined, **rest)
 
 
 @dataclass(frozen=True)

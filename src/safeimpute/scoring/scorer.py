@@ -110,7 +110,7 @@ class Scorer:
             settings.target,
             settings.allowed_error.describe(target_unit(settings)),
             settings.fdr,
-            () if measuring is None else measuring.names,
+            () if measuring is None else measuring.columns,
         )
 
     def _advice(self, released: int, withheld: dict[str, int]) -> str:

@@ -167,5 +167,6 @@ def fit_question(
 ) -> tuple[Fitted, Calibrated]:
     """Fit and calibrate in one go; `visits` holds every measured target."""
     fitted = fit_system(question, settings, device, progress)
-    progress("learning who gets measured", 0.9)
+    if settings.claim != "visits":
+        progress("learning who gets measured", 0.9)
     return fitted, calibrate(question, visits.target_values, fitted.estimates, settings, plausible)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from safeimpute.records.arrays import FloatArray, IntArray
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.selection.ledger import Entries, Ledger, below, keep_ledger
 
 Promise = Literal["average", "confident"]
@@ -38,9 +38,10 @@ def average_cutoff(entries: Entries, thresholds: FloatArray, alpha: float) -> Cu
     return _cutoff(ledger, entries, alpha, int(safe[-1]) if len(safe) else None)
 
 
-def enough_below(ledger: Ledger, alpha: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def enough_below(ledger: Ledger, alpha: float) -> BoolArray:
     """Where a level of alpha means a countable number of risky values."""
-    return alpha * ledger.patients >= FEWEST_RISKY
+    enough: BoolArray = alpha * ledger.patients >= FEWEST_RISKY
+    return enough
 
 
 def confident_cutoff(entries: Entries, thresholds: FloatArray, alpha: float, confidence: float) -> Cutoff:
@@ -93,12 +94,11 @@ def predicted_stake(
 def _at(entries: Entries, amount: FloatArray, thresholds: FloatArray, place: int) -> FloatArray:
     """Per patient the sum of `amount` over visits at or below one threshold."""
     there = entries.risk <= thresholds[place]
-    return np.bincount(entries.patient[there], amount[there], minlength=entries.n_patients)
+    sums = np.bincount(entries.patient[there], amount[there], minlength=entries.n_patients)
+    return sums.astype(np.float64)
 
 
-def _sequence(
-    entries: Entries, thresholds: FloatArray, alpha: float, enough: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> IntArray:
+def _sequence(entries: Entries, thresholds: FloatArray, alpha: float, enough: BoolArray) -> IntArray:
     """Thresholds upwards from the one whose proof the risks alone predict to be the clearest."""
     if not enough.any():
         return np.empty(0, np.int64)

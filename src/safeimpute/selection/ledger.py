@@ -71,7 +71,9 @@ def keep_ledger(entries: Entries, thresholds: FloatArray, alpha: float) -> Ledge
 def size_biased(amounts: FloatArray) -> FloatArray:
     """Per column the mean of amounts drawn in proportion to themselves; 0 where there are none."""
     total = amounts.sum(axis=0)
-    return np.divide(np.square(amounts).sum(axis=0), total, out=np.zeros_like(total), where=total > 0)
+    squares = np.square(amounts).sum(axis=0)
+    mean: FloatArray = np.divide(squares, total, out=np.zeros_like(total), where=total > 0)
+    return mean
 
 
 def per_patient(entries: Entries, amount: FloatArray, thresholds: FloatArray) -> FloatArray:

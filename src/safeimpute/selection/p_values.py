@@ -14,7 +14,7 @@ from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True)
-class Scores:
+class Ranked:
     """Risks of some visits, each with the uniform number that breaks its ties."""
 
     risk: FloatArray
@@ -28,7 +28,7 @@ class Scores:
         return len(self.risk)
 
 
-def joint_ranks(first: Scores, second: Scores) -> tuple[IntArray, IntArray]:
+def joint_ranks(first: Ranked, second: Ranked) -> tuple[IntArray, IntArray]:
     """Ranks of both groups in one order by (risk, tie); equal pairs share a rank."""
     risk = np.concatenate([first.risk, second.risk])
     tie = np.concatenate([first.tie, second.tie])
@@ -39,34 +39,15 @@ def joint_ranks(first: Scores, second: Scores) -> tuple[IntArray, IntArray]:
     return ranks[: len(first)], ranks[len(first) :]
 
 
-def risky_weight_below(
-    candidate_rank: IntArray, calibration_rank: IntArray, risky: BoolArray, calibration_weight: FloatArray
-) -> FloatArray:
-    """Calibration weight of risky visits ranked strictly below each candidate: sum_i w_i 1{V_i < V_j}."""
-    order = np.argsort(calibration_rank[risky], kind="stable")
-    total = np.concatenate([[0.0], np.cumsum(calibration_weight[risky][order])])
-    below: FloatArray = total[np.searchsorted(calibration_rank[risky][order], candidate_rank, side="left")]
-    return below
-
-
-def conformal_p_values(
-    candidate: Scores,
-    calibration: Scores,
-    risky: BoolArray,
-    candidate_weight: FloatArray | None = None,
-    calibration_weight: FloatArray | None = None,
-) -> FloatArray:
-    """p_j = (w_j + sum_i w_i 1{V_i < V_j}) / (w_j + sum_i w_i); without weights every w is 1.
+def conformal_p_values(candidate: Ranked, calibration: Ranked, risky: BoolArray) -> FloatArray:
+    """p_j = (1 + #{i: V_i < V_j}) / (1 + n), n all calibration visits.
 
     The denominator holds all calibration visits, good ones included: what is bounded is the chance of being
     risky and below a level at once, P(risky, p_j <= t) <= t.
     """
-    own = np.ones(len(candidate)) if candidate_weight is None else candidate_weight
-    weight = np.ones(len(calibration)) if calibration_weight is None else calibration_weight
     candidate_rank, calibration_rank = joint_ranks(candidate, calibration)
-    below = risky_weight_below(candidate_rank, calibration_rank, risky, weight)
-    p: FloatArray = (own + below) / (own + weight.sum())
-    return p
+    below = np.searchsorted(np.sort(calibration_rank[risky]), candidate_rank, side="left")
+    return np.asarray((1.0 + below) / (1.0 + len(calibration)), dtype=np.float64)
 
 
 def paper_p_values(

@@ -15,7 +15,7 @@ from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.selection.bh import benjamini_hochberg
 from safeimpute.selection.cutoff import FEWEST_RISKY, Cutoff, average_cutoff, confident_cutoff
 from safeimpute.selection.ledger import Entries, risk_grid
-from safeimpute.selection.p_values import Scores, conformal_p_values, fewest_calibration, paper_p_values
+from safeimpute.selection.p_values import Ranked, conformal_p_values, fewest_calibration, paper_p_values
 from safeimpute.selection.reasons import NOT_PROMISED, RISK_ABOVE_CUTOFF
 from safeimpute.settings import ClaimName, PromiseName
 
@@ -152,8 +152,11 @@ def _by_p_values(ground: Ground, rule: Rule) -> Decision:
             ground.risk[candidate], ground.risk[calibration], ground.risky[calibration], ground.tie[candidate]
         )
     else:
-        sides = (Scores(ground.risk[rows], ground.tie[rows]) for rows in (candidate, calibration))
-        p_value = conformal_p_values(*sides, ground.risky[calibration])
+        p_value = conformal_p_values(
+            Ranked(ground.risk[candidate], ground.tie[candidate]),
+            Ranked(ground.risk[calibration], ground.tie[calibration]),
+            ground.risky[calibration],
+        )
     released, p_values = np.zeros(len(ground.risk), dtype=bool), np.full(len(ground.risk), np.nan)
     p_values[candidate], released[candidate] = p_value, benjamini_hochberg(p_value, rule.alpha)
     limit = float(ground.risk[released].max()) if released.any() else math.nan

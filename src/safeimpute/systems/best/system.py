@@ -119,7 +119,9 @@ def fit_best(
         if not others.all():
             with watch.stage("estimate"):
                 parts.append((~others, model.estimate(visits.take(~others), device)))
-    return FittedBest(FrozenBest(tuple(models), seed), visits, join_estimates(len(visits), parts), watch.seconds)
+    return FittedBest(
+        FrozenBest(tuple(models), seed), visits, join_estimates(len(visits), parts), watch.seconds
+    )
 
 
 def size_of(visits: VisitArrays, settings: BestSettings, past_only: bool) -> Size:

@@ -196,13 +196,15 @@ def _train(
     for epoch in range(settings.epochs):
         network.train()
         hidden = _draw_hidden(fitted.graph, task.training, settings, rng).to(nodes.device)
+        if not bool((hidden & nodes.observed)[:, fitted.graph.target].any()):
+            continue  # by chance no target was hidden: nothing to learn from
         optimiser.zero_grad()
         loss = _loss(network(nodes.inputs(hidden), nodes.relations), hidden, fitted, settings)
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         if on_epoch is not None:
             on_epoch(epoch + 1, settings.epochs)
-        if (epoch + 1) % settings.check_every:
+        if (epoch + 1) % settings.check_every and epoch + 1 < settings.epochs:
             continue
         error = _validation_error(fitted, task)
         fitted.history.append(error)
