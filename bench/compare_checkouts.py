@@ -60,14 +60,17 @@ HOMES = {
 }
 
 
-def ours(name: str, attribute: str) -> Any:
-    """A name of the package, from whichever home has it."""
+def ours(name: str, *attributes: str) -> Any:
+    """A name of the package, by today's name or an earlier one, from whichever home has it."""
     for home in HOMES[name]:
         try:
-            return getattr(importlib.import_module(home), attribute)
-        except (ModuleNotFoundError, AttributeError):
+            module = importlib.import_module(home)
+        except ModuleNotFoundError:
             continue
-    raise LookupError(f"{attribute} is in none of {', '.join(HOMES[name])}")
+        for attribute in attributes:
+            if hasattr(module, attribute):
+                return getattr(module, attribute)
+    raise LookupError(f"{' or '.join(attributes)} is in none of {', '.join(HOMES[name])}")
 
 
 def digest_of(thing: Any) -> str:
@@ -205,7 +208,7 @@ def probe_selection() -> Parts:
     published = ours("p_values", "paper_p_values")(risk, other, risky, tie)
     yield "p-values, the paper's ties", digest_of(published)
     yield "released, the paper's ties", digest_of(ours("bh", "benjamini_hochberg")(published, 0.3))
-    group = ours("p_values", "Scores")
+    group = ours("p_values", "Ranked", "Scores")
     p_value = ours("p_values", "conformal_p_values")(group(risk, tie), group(other, other_tie), risky)
     yield "p-values", digest_of(p_value)
     yield "released", digest_of(ours("bh", "benjamini_hochberg")(p_value, 0.3))

@@ -1,267 +1,103 @@
-"""Simulation study of the guarantee: every claim beside the rule one would try first.
+"""The guarantee end to end: simulated cohorts through the whole program, judged where nobody measured.
 
-    python bench/guarantee_study.py --out docs [--quick]
+    python bench/guarantee_study.py --out out/study --patients 300 --cohorts 40 --jobs 2
+    PYTHONPATH=OLD/src python bench/guarantee_study.py --core old --out out/study --patients 300 --cohorts 40 --jobs 2
 
-Writes guarantee.json (the figures), guarantee.svg and .png, and guarantee.md from guarantee_template.md. Ends
-with an error if a rule that makes a claim exceeds its level by more than three standard errors.
+Every cohort is one line of out/study/cells.jsonl; a rerun goes on where it stopped. The second command puts another
+checkout (the first build) through the same cohorts. `bench/guarantee_page.py` makes the tables.
 """
+
+import os
+
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[_name] = "1"  # cohorts run side by side, one thread each
 
 import argparse
 import json
-import sys
+import multiprocessing
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
-from functools import partial
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
-import guarantee_scenarios as scenarios
-import numpy as np
-from guarantee_cutoffs import LongRun, cutoff_rules
-from guarantee_scenarios import ALPHAS, GAMMAS, Outcome, Outcomes
-
-ICCS = (0.1, 0.3, 0.5, 0.7, 0.9)
-BATCHES = (1, 2, 5, 20, 100, 1000)
+from study_cells import Cell, run_cell
+from study_cohorts import BY_KEY
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One scenario with its parameters; `claims` names the rules that promise FDR <= alpha in it."""
-
-    key: str
-    draw: Callable[[np.random.Generator], Outcomes]
-    claims: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One rule at one level in one setting, over all repetitions."""
-
-    setting: str
-    rule: str
-    alpha: float
-    fdp: float
-    fdp_se: float
-    power: float
-    nothing_released: float
-    share_bad: float  # of everything ever released
-    claimed: bool
-
-    @property
-    def holds(self) -> bool:
-        return self.fdp <= self.alpha + 3 * self.fdp_se
+def main() -> None:
+    """Run the cells that are not there yet."""
+    told = _arguments()
+    told.out.mkdir(parents=True, exist_ok=True)
+    path = told.out / "cells.jsonl"
+    done = {cell_of(line) for line in read_lines(path)}
+    cells = [cell for cell in asked_cells(told) if cell not in done]
+    print(f"{len(cells)} cohorts to go, {len(done)} there", flush=True)
+    failed = run_all(cells, path, told.jobs, told.minutes)
+    print(f"done; {failed} failed" if failed else "done", flush=True)
 
 
-def settings() -> list[Setting]:
-    weighted = ("ours, known weights", "ours, estimated weights")
-    both = ("ours, calibration patients", "ours, own visits")
-    patients = ("ours", "ours without the pruning number", "one threshold fixed on validation")
-    found = [
-        Setting("no shift", scenarios.no_shift, ("ours",)),
-        Setting("measuring shift", scenarios.measuring_shift, weighted),
-        Setting("value-driven measuring", scenarios.value_driven_measuring, ()),
-        Setting("visits growing with risk", scenarios.visits_growing_with_risk, ("ours",)),
-        Setting("new patients, 40 new", partial(scenarios.new_patients, icc=0.5, n_new=40), patients),
-        Setting("new patients, 600 new", partial(scenarios.new_patients, icc=0.5, n_new=600), patients),
-        Setting("new patients, even counts", partial(scenarios.new_patients, icc=0.5, heavy=False), patients),
-    ]
-    for icc in ICCS:
-        found.append(Setting(f"new patients, icc {icc}", partial(scenarios.new_patients, icc=icc), patients))
-        draw = partial(scenarios.unmeasured_of_new_patients, icc=icc)
-        found.append(Setting(f"unmeasured, icc {icc}", draw, both))
-    few = partial(scenarios.unmeasured_of_new_patients, icc=0.5, n_new=20)
-    found.append(Setting("unmeasured, 20 new", few, both))
-    return found + [
-        Setting(f"batch of {m}", partial(scenarios.few_candidates, m=m), ("BH",)) for m in BATCHES
-    ]
-
-
-def run_setting(setting: Setting, number: int, repetitions: int) -> list[Row]:
-    outcomes: dict[tuple[str, float], list[Outcome]] = {}
-    for repetition in range(repetitions):
-        for key, outcome in setting.draw(np.random.default_rng([2026, number, repetition])).items():
-            outcomes.setdefault(key, []).append(outcome)
-    return [summarise(setting, *key, found) for key, found in outcomes.items()]
-
-
-def summarise(setting: Setting, rule: str, alpha: float, found: list[Outcome]) -> Row:
-    fdp = np.array([o.fdp for o in found])
-    released = sum(o.released for o in found)
-    return Row(
-        setting=setting.key,
-        rule=rule,
-        alpha=alpha,
-        fdp=float(fdp.mean()),
-        fdp_se=float(fdp.std(ddof=1) / np.sqrt(len(fdp))),
-        power=float(np.mean([o.power for o in found])),
-        nothing_released=float(np.mean([o.released == 0 for o in found])),
-        share_bad=sum(o.bad for o in found) / max(released, 1),
-        claimed=rule in setting.claims,
-    )
-
-
-@dataclass(frozen=True)
-class CutoffRow:
-    """How often a stored cut-off's long-run share of bad releases exceeds alpha, and what it releases."""
-
-    setting: str
-    rule: str
-    alpha: float
-    error: float
-    error_se: float
-    power: float
-    none: float
-
-
-CUTOFF_SETTINGS = tuple(
-    (f"{n} patients, {words}", n, icc, heavy)
-    for n in (100, 250)
-    for words, icc, heavy in (
-        ("even counts, ICC 0.1", 0.1, False),
-        ("heavy-tailed counts, ICC 0.5", 0.5, True),
-        ("heavy-tailed counts, ICC 0.9", 0.9, True),
-    )
-)
-
-
-def run_cutoffs(repetitions: int) -> list[CutoffRow]:
-    rows = []
-    for number, (name, n, icc, heavy) in enumerate(CUTOFF_SETTINGS):
-        draw = partial(scenarios.draw_patients, icc=icc, heavy=heavy)
-        long_run = LongRun.of(draw(np.random.default_rng([2026, 1000, number]), 150_000))
-        found: dict[tuple[str, float], list[tuple[bool, float, bool]]] = {}
-        for repetition in range(repetitions):
-            rng = np.random.default_rng([2026, 2000 + number, repetition])
-            calibration, validation = draw(rng, n), draw(rng, n)
-            for alpha in ALPHAS:
-                for rule, cutoff in cutoff_rules(calibration, validation, alpha).items():
-                    share, power = long_run.at(cutoff)
-                    found.setdefault((rule, alpha), []).append((share > alpha, power, cutoff is None))
-        for (rule, alpha), values in found.items():
-            error, power, none = np.mean(values, axis=0)
-            se = np.sqrt(error * (1 - error) / repetitions)
-            rows.append(CutoffRow(name, rule, alpha, float(error), float(se), float(power), float(none)))
-    return rows
-
-
-# --- the page ---
-
-
-def release_table(rows: list[Row], names: dict[str, str], first: str) -> str:
-    """One line per (setting, rule) in the order met; each cell is FDP ± SE and power."""
-    lines = [f"| {first} | rule | " + " | ".join(f"α = {a:g}: FDP, power" for a in ALPHAS) + " |"]
-    lines.append("|" + "---|" * (2 + len(ALPHAS)))
-    cells = {(r.setting, r.rule, r.alpha): r for r in rows}
-    for setting, rule in dict.fromkeys((r.setting, r.rule) for r in rows if r.setting in names):
-        found = [cells[setting, rule, a] for a in ALPHAS]
-        shown = [f"{mark(r)}{r.fdp:.3f} ± {r.fdp_se:.3f}{mark(r)}, {r.power:.2f}" for r in found]
-        lines.append(f"| {names[setting]} | {rule} | " + " | ".join(shown) + " |")
-    return "\n".join(lines)
-
-
-def mark(row: Row) -> str:
-    """Bold what exceeds its level by more than three standard errors."""
-    return "" if row.holds else "**"
-
-
-def batch_table(rows: list[Row]) -> str:
-    lines = [
-        "| candidates in the batch | "
-        + " | ".join(f"α = {a:g}: FDP; share of bad among releases" for a in ALPHAS)
-    ]
-    lines = [lines[0] + " |", "|" + "---|" * (1 + len(ALPHAS))]
-    for m in BATCHES:
-        found = {r.alpha: r for r in rows if r.setting == f"batch of {m}"}
-        shown = [f"{found[a].fdp:.3f} ± {found[a].fdp_se:.3f}; {found[a].share_bad:.3f}" for a in ALPHAS]
-        lines.append(f"| {m} | " + " | ".join(shown) + " |")
-    return "\n".join(lines)
-
-
-def cutoff_table(rows: list[CutoffRow]) -> str:
-    lines = ["| calibration | rule | " + " | ".join(f"α = {a:g}: error rate, power" for a in ALPHAS) + " |"]
-    lines.append("|" + "---|" * (2 + len(ALPHAS)))
-    cells = {(r.setting, r.rule, r.alpha): r for r in rows}
-    for setting, rule in dict.fromkeys((r.setting, r.rule) for r in rows):
-        found = [cells[setting, rule, a] for a in ALPHAS]
-        bold = ["**" if r.error > 0.05 + 3 * r.error_se else "" for r in found]
-        shown = [
-            f"{b}{r.error:.3f} ± {r.error_se:.3f}{b}, {r.power:.2f}" for b, r in zip(bold, found, strict=True)
-        ]
-        lines.append(f"| {setting} | {rule} | " + " | ".join(shown) + " |")
-    return "\n".join(lines)
-
-
-def page(rows: list[Row], cutoffs: list[CutoffRow], repetitions: int) -> str:
-    icc_names = {f"new patients, icc {icc}": f"{icc:g}" for icc in ICCS}
-    other = {
-        "new patients, 40 new": "40 new patients",
-        "new patients, 600 new": "600 new patients",
-        "new patients, even counts": "even, uninformative counts",
-    }
-    unmeasured = {f"unmeasured, icc {icc}": f"{icc:g}" for icc in ICCS}
-    claimed = [r for r in rows if r.claimed]
-    parts = {
-        "repetitions": f"{repetitions:,}",
-        "claims_checked": str(len(claimed)),
-        "claims_held": str(sum(r.holds for r in claimed)),
-        "no_shift": release_table(rows, {"no shift": "none"}, "shift"),
-        "measuring_shift": release_table(rows, {"measuring shift": "who is measured"}, "shift"),
-        "new_patients": release_table(rows, icc_names, "ICC"),
-        "new_patients_other": release_table(rows, other, "at ICC 0.5"),
-        "growing": release_table(rows, {"visits growing with risk": "36 + 4 patients"}, "patients"),
-        "unmeasured": release_table(rows, {**unmeasured, "unmeasured, 20 new": "0.5, 20 new"}, "ICC"),
-        "batches": batch_table(rows),
-        "cutoffs": cutoff_table(cutoffs),
-        "value_driven": release_table(rows, {"value-driven measuring": "by the value"}, "shift"),
-        "worst_cutoff": f"{max(r.error for r in cutoffs if r.rule == 'ours'):.3f}",
-        "gammas": ", ".join(f"{g:g}" for g in GAMMAS),
-    }
-    text = (Path(__file__).parent / "guarantee_template.md").read_text(encoding="utf-8")
-    for name, value in parts.items():
-        text = text.replace("{{" + name + "}}", value)
-    return text
-
-
-def broken_claims(rows: Iterable[Row], cutoffs: Iterable[CutoffRow]) -> list[str]:
-    broken = [
-        f"{r.setting}, {r.rule}, alpha {r.alpha}: FDP {r.fdp:.3f}" for r in rows if r.claimed and not r.holds
-    ]
-    return broken + [
-        f"cut-off, {r.setting}, alpha {r.alpha}: error rate {r.error:.3f}"
-        for r in cutoffs
-        if r.rule == "ours" and r.error > 0.05 + 3 * r.error_se
-    ]
-
-
-def main() -> int:
-    from guarantee_figure import draw_figure
-
-    parser = argparse.ArgumentParser(description="Simulation study of the guarantee.")
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the repetitions")
-    arguments = parser.parse_args()
-    repetitions = 200 if arguments.quick else 2000
-    rows: list[Row] = []
-    began = time.perf_counter()
-    for number, setting in enumerate(settings()):
-        rows += run_setting(setting, number, repetitions)
-        print(f"{time.perf_counter() - began:6.0f} s  {setting.key}", flush=True)
-    cutoffs = run_cutoffs(repetitions // 2)
-    print(f"{time.perf_counter() - began:6.0f} s  stored cut-offs", flush=True)
+    parser.add_argument("--core", choices=("new", "old"), default="new")
+    parser.add_argument("--cohorts", type=int, default=40)
+    parser.add_argument("--patients", type=int, nargs="+", default=[300, 1000])
+    parser.add_argument("--scenarios", nargs="+", choices=sorted(BY_KEY), default=list(BY_KEY))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--minutes", type=float, default=1e9, help="start no cohort after so long")
+    return parser.parse_args()
 
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    figures = {
-        "repetitions": repetitions,
-        "releases": [asdict(r) | {"holds": r.holds} for r in rows],
-        "cutoffs": [asdict(r) for r in cutoffs],
-    }
-    (arguments.out / "guarantee.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    (arguments.out / "guarantee.md").write_text(page(rows, cutoffs, repetitions), encoding="utf-8")
-    draw_figure(figures, arguments.out)
-    broken = broken_claims(rows, cutoffs)
-    print("\n".join(["Broken claims:", *broken]) if broken else "Every claim held.")
-    return 1 if broken else 0
+
+def asked_cells(told: argparse.Namespace) -> list[Cell]:
+    """Cohort by cohort over all scenarios, so that a study cut short is even."""
+    return [
+        Cell(scenario, patients, cohort, told.core)
+        for patients in told.patients
+        for cohort in range(told.cohorts)
+        for scenario in told.scenarios
+    ]
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Finished cells; a last line cut off by a kill is left out."""
+    if not path.exists():
+        return []
+    lines = []
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            continue
+    return lines
+
+
+def cell_of(line: dict[str, Any]) -> Cell:
+    """The cell a line belongs to."""
+    return Cell(line["scenario"], line["patients"], line["cohort"], line["core"])
+
+
+def run_all(cells: list[Cell], path: Path, jobs: int, minutes: float) -> int:
+    """Run cells side by side, one line each as it ends; how many failed."""
+    until, queue, failed = time.monotonic() + 60 * minutes, list(reversed(cells)), 0
+    running: dict[Future[dict[str, Any]], Cell] = {}
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool, path.open("a", encoding="utf-8") as out:
+        while running or (queue and time.monotonic() < until):
+            while queue and len(running) < jobs and time.monotonic() < until:
+                cell = queue.pop()
+                running[pool.submit(run_cell, cell)] = cell
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                cell = running.pop(future)
+                if future.exception() is not None:
+                    failed += 1
+                    print(f"{cell}: {future.exception()!r}", flush=True)
+                    continue
+                line = future.result()
+                out.write(json.dumps(line) + "\n")
+                out.flush()
+                print(f"{cell.core} {cell.scenario} {cell.patients} #{cell.cohort}: {line['seconds']} s", flush=True)
+    return failed
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

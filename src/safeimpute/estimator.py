@@ -1,6 +1,7 @@
 """SafeImputer: visits in; for every missing target a value, a risk, and a decision that keeps its promise."""
 
 import inspect
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -22,9 +23,10 @@ from safeimpute.scoring.frozen import FrozenModel, freeze
 from safeimpute.scoring.scorer import Scorer
 from safeimpute.selection.calibrate import Calibrated, Range, fit_question
 from safeimpute.selection.claims import Promised, promise_in_words, without_promise
-from safeimpute.selection.cutoff import FEWEST_RISKY
+from safeimpute.selection.cutoff import enough
+from safeimpute.selection.ledger import Worth
 from safeimpute.selection.p_values import fewest_calibration
-from safeimpute.selection.release import Decision, Rule, too_few_patients
+from safeimpute.selection.release import Decision, Rule, too_few
 from safeimpute.settings import Settings, make_settings, parameters_of
 from safeimpute.systems.best.system import FrozenBest
 from safeimpute.systems.protocol import Fitted
@@ -97,7 +99,14 @@ class SafeImputer:
             setattr(self, name, value)
         return self
 
-    def fit(self, visits: Any, y: None = None, *, progress: Progress = silent) -> Self:  # noqa: ARG002
+    def fit(
+        self,
+        visits: Any,
+        y: None = None,  # noqa: ARG002
+        *,
+        progress: Progress = silent,
+        on_visits: Callable[[Visits], None] | None = None,
+    ) -> Self:
         """Learn to impute, to rank risk and who gets measured; what cannot succeed is refused before that.
 
         Parameters
@@ -108,6 +117,8 @@ class SafeImputer:
             Ignored; for scikit-learn's pipelines.
         progress : callable
             Told the stage in words and the share of it done.
+        on_visits : callable, optional
+            Told the checked table before anything is learnt: what each column was taken for.
 
         Raises
         ------
@@ -119,6 +130,8 @@ class SafeImputer:
         settings = make_settings(**self.get_params())
         prepared = prepare_visits(visits, column_choice(settings))
         arrays = prepared.arrays
+        if on_visits is not None:
+            on_visits(prepared)
         require_plausible(settings.target, target_unit(settings), arrays.target_values)
         require_promisable(prepared, settings)
         fitted, calibrated = fit_question(
@@ -373,9 +386,9 @@ def require_promisable(visits: Visits, settings: Settings) -> None:
                 f"ones are {there}. Give more measured visits or a higher level."
             )
         return
-    patients = len(np.unique(visits.arrays.patient[measured]))
-    if settings.fdr * patients < FEWEST_RISKY:
-        raise GuaranteeRefused(f"{too_few_patients(settings.fdr, patients)}.")
+    worth = Worth(float(measured.sum()), float(len(np.unique(visits.arrays.patient[measured]))))
+    if not enough(worth, settings.fdr):
+        raise GuaranteeRefused(f"{too_few(settings.fdr, worth)}.")
 
 
 def _plausible(settings: Settings) -> Range | None:

@@ -22,18 +22,19 @@ from safeimpute.benchmark.cells import (
     read_study,
     save_cell,
     save_failure,
+    spelled,
 )
 from safeimpute.benchmark.gather import Field, gather
 from safeimpute.benchmark.processes import Limits, is_finished, run_cells
 from safeimpute.benchmark.registry import METHODS, Method
+from safeimpute.errors import OptionError
 from safeimpute.records.arrays import VisitArrays
 from safeimpute.records.simulate import simulate
 from safeimpute.records.visits import ColumnChoice, prepare_visits
 from safeimpute.report.benchmark_folder import write_benchmark
-from safeimpute.selection.claims import Claim
-from safeimpute.selection.pipeline import split_for
+from safeimpute.splits.questions import draw_roles
 from safeimpute.splits.roles import Role
-from safeimpute.tolerance import Tolerance
+from safeimpute.tolerance import Tolerance, parse_tolerance
 
 FAKES = """
 import os, subprocess, sys, time
@@ -255,7 +256,7 @@ def _cells_of(out: Path) -> list[str]:
             line = entry.read_bytes()
         except OSError:
             continue
-        if b"benchmark_cell" in line and str(out).encode() in line:
+        if b"safeimpute.benchmark.cell\0" in line and str(out).encode() in line:
             found.append(entry.parent.name)
     return found
 
@@ -288,6 +289,7 @@ def test_foreign_stale_and_half_written_cells_are_not_used(
         {"repartitions": 3},
         {"plausible": (2.0, 20.0)},
         {"version": "other"},
+        {"protocol": 1},
     ],
 )
 def test_whatever_decides_a_result_decides_the_folder(study: Study, changed: dict[str, Any]) -> None:
@@ -303,14 +305,34 @@ def test_a_study_comes_back_from_its_folder(tmp_path: Path, study: Study, visits
     assert arrays.visit_key.tobytes() == visits.visit_key.tobytes()
 
 
-def test_hidden_targets_reach_no_value(study: Study, visits: VisitArrays) -> None:
-    name, changed = CellName(0, "lightgbm"), visits.target_values.copy()
-    roles = split_for(Claim(), visits, 0, 0.2).roles
-    changed[np.isin(roles, (Role.CALIBRATION, Role.TEST))] += 50.0
-    scores, kept = run_cell(study, visits, name, "cpu")
-    other_scores, other = run_cell(study, visits.with_target(changed), name, "cpu")
-    assert kept["value"].tobytes() == other["value"].tobytes()
-    assert other_scores["mae"] > scores["mae"] + 40
+@pytest.mark.parametrize("method", ["lightgbm", "patient_mean", pytest.param("best", marks=pytest.mark.full)])
+def test_hidden_targets_reach_no_value(method: str, study: Study, visits: VisitArrays) -> None:
+    """The test's reach neither fit; calibration's reach the first alone, which has all values but the test's."""
+    name, roles = CellName(0, method), draw_roles(visits, 0, 0.2)
+    figures, kept = run_cell(study, visits, name, "cpu")
+    changed = np.where(roles == Role.TEST, visits.target_values + 50.0, visits.target_values)
+    other_figures, other = run_cell(study, visits.with_target(changed), name, "cpu")
+    for array in ("value", "held_out_value"):
+        assert kept[array].tobytes() == other[array].tobytes()
+    assert other_figures["mae"] > figures["mae"] + 40
+    changed = np.where(roles == Role.CALIBRATION, visits.target_values + 50.0, visits.target_values)
+    _, other = run_cell(study, visits.with_target(changed), name, "cpu")
+    assert kept["held_out_value"].tobytes() == other["held_out_value"].tobytes()
+    assert kept["value"].tobytes() != other["value"].tobytes()
+
+
+@pytest.mark.parametrize("text", ["20%", "0.29", "10% or 6", "12.5% or 0.1", "1e-05"])
+def test_a_tolerance_is_spelled_as_it_was_read(text: str) -> None:
+    assert parse_tolerance(spelled(parse_tolerance(text))) == parse_tolerance(text)
+
+
+def test_a_study_of_an_older_protocol_is_refused(tmp_path: Path, study: Study, visits: VisitArrays) -> None:
+    folder = open_study(tmp_path, study, visits)
+    stored = json.loads((folder / "study.json").read_text())
+    del stored["protocol"]
+    (folder / "study.json").write_text(json.dumps(stored))
+    with pytest.raises(OptionError, match="protocol 1"):
+        read_study(folder)
 
 
 def test_cells_run_without_any_dataframe_library(tmp_path: Path, study: Study, visits: VisitArrays) -> None:

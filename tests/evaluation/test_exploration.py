@@ -1,106 +1,134 @@
-"""Exploring other levels: validation errors alone, the same numbers in report and sliders, nothing of calibration."""
+"""Exploring other levels: the run's own errors and rule, the same numbers in report and sliders, nothing promised."""
+
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
 
-from safeimpute.estimator import SafeImputer
+from safeimpute.estimator import SafeImputer, rule_of
 from safeimpute.evaluation.exploration import (
+    SLIDER_LEVELS,
     TOLERANCE_FACTORS,
-    ExplorationGround,
-    exploration_ground,
+    average_cutoffs,
     explore,
-    slider_grid,
+    explore_run,
 )
+from safeimpute.records.arrays import VisitArrays
 from safeimpute.report.review_folder import review_visits
-from safeimpute.selection.p_values import Scores
-from safeimpute.splits.roles import Role
+from safeimpute.selection.calibrate import Calibrated
+from safeimpute.selection.cutoff import average_cutoff
+from safeimpute.selection.ledger import Entries, risk_grid
+from safeimpute.selection.release import Rule
+from safeimpute.splits.questions import Question
+from safeimpute.systems.protocol import Estimates
 from safeimpute.tolerance import Tolerance, parse_tolerance
 
+UNMEASURED, PAPER = Rule("unmeasured", 0.2), Rule("visits", 0.2)
 
-def _ground(n: int = 400, m: int = 300, seed: int = 0) -> ExplorationGround:
+
+def _calibrated(seed: int = 0, patients: int = 300, per: int = 6) -> Calibrated:
     """Errors grow with risk, so that a level decides how far up the risk a release reaches."""
     rng = np.random.default_rng(seed)
-    risk, candidate = rng.random(n), rng.random(m)
-    error = rng.random(n) * risk * 2
-    ones = np.ones
-    return ExplorationGround(
-        Scores(candidate, rng.random(m)), ones(m), Scores(risk, rng.random(n)), ones(n), error, np.zeros(n)
+    n = patients * per
+    judged = rng.random(n) < 0.6
+    risk = rng.random(n)
+    truth = np.where(judged, rng.normal(size=n), np.nan)
+    value = np.where(judged, np.nan_to_num(truth) + 2 * risk * rng.random(n), rng.normal(size=n))
+    key = np.arange(n, dtype=np.uint64)
+    visits = VisitArrays(
+        patient=np.repeat(np.arange(patients), per),
+        time=np.tile(np.arange(per, dtype=np.float64), patients),
+        labs=truth[:, None],
+        lab_names=("lab",),
+        target=0,
+        attributes=np.empty((n, 0)),
+        attribute_names=(),
+        patient_key=key // np.uint64(per),
+        visit_key=key,
     )
+    estimates = Estimates(value, risk, np.ones(n), np.zeros(n, dtype=bool))
+    question = Question(visits, judged, ~judged, np.full(n, np.nan))
+    weight = rng.gamma(2.0, 1.0, n)
+    return Calibrated(question, truth, estimates, weight, {}, rng.random(n))
 
 
-def test_a_higher_level_or_tolerance_never_releases_less() -> None:
-    ground = _ground()
+@pytest.mark.parametrize("rule", [UNMEASURED, PAPER])
+def test_a_higher_level_or_tolerance_never_releases_less(rule: Rule) -> None:
+    calibrated = _calibrated()
     counts = np.array(
         [
-            [point["released"] for point in explore(ground, Tolerance(absolute=size), (0.05, 0.1, 0.2, 0.4))]
+            [point["released"] for point in explore(calibrated, Tolerance(size), rule, (0.05, 0.1, 0.2, 0.4))]
             for size in (0.3, 0.5, 0.8)
         ]
     )
     assert (np.diff(counts, axis=0) >= 0).all()
     assert (np.diff(counts, axis=1) >= 0).all()
-    assert 0 < counts[1, 2] < 300
+    assert 0 < counts[1, 2] < calibrated.question.candidate.sum()
 
 
-def test_what_is_let_through_keeps_near_the_level() -> None:
-    shares = [explore(_ground(seed=s), Tolerance(absolute=0.5), (0.2,))[0]["fdp"] for s in range(30)]
-    assert 0.1 < np.mean(shares) < 0.22
+@pytest.mark.parametrize("rule", [UNMEASURED, PAPER, replace(PAPER, published=True)])
+def test_every_level_is_what_a_release_at_it_would_do(rule: Rule) -> None:
+    calibrated, tolerance = _calibrated(1), Tolerance(0.5)
+    for point in explore(calibrated, tolerance, rule, (0.02, 0.1, 0.2, 0.35)):
+        decision = calibrated.release(tolerance, replace(rule, alpha=point["fdr"]))
+        assert point["released"] == decision.released.sum()
+        cutoff = decision.cutoffs[0]
+        assert point["cutoff"] == cutoff.risk
+        if cutoff.share is not None and rule.claim == "unmeasured":
+            assert point["risky"] == pytest.approx(cutoff.share)
 
 
-def test_weights_count_as_repeated_visits_would() -> None:
-    ground = _ground()
-    weight = np.where(np.arange(400) < 200, 2.0, 1.0)
-    twice = np.concatenate([np.arange(400), np.arange(200)])
-    weighted = ExplorationGround(
-        ground.candidate, np.ones(300), ground.validation, weight, ground.value, ground.truth
-    )
-    repeated = ExplorationGround(
-        ground.candidate,
-        np.ones(300),
-        Scores(ground.validation.risk[twice], ground.validation.tie[twice]),
-        np.ones(600),
-        ground.value[twice],
-        ground.truth[twice],
-    )
-    levels = (0.1, 0.2, 0.3)
-    one, other = (explore(each, Tolerance(absolute=0.5), levels) for each in (weighted, repeated))
-    for first, second in zip(one, other, strict=True):
-        assert first == pytest.approx(second)
+@pytest.mark.parametrize("seed", range(8))
+def test_cutoffs_at_many_levels_are_those_of_the_rule(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, patients = 60 * (seed + 1), 8 * (seed + 2)
+    risk = np.round(rng.random(n), 1 if seed % 3 == 0 else 6)  # ties, too
+    weight = np.ones(n) if seed % 2 else rng.gamma(0.5, 1.0, n)
+    entries = Entries(rng.integers(0, patients, n), risk, weight, rng.random(n) < 0.6 * risk, patients)
+    grid = risk_grid(risk)
+    expected = [average_cutoff(entries, grid, level).risk for level in SLIDER_LEVELS]
+    found = [None if np.isnan(each) else each for each in average_cutoffs(entries, grid, SLIDER_LEVELS)]
+    assert found == expected
+    assert any(each is not None for each in expected) or n * 0.5 < 100
+
+
+def test_nothing_judged_releases_nothing() -> None:
+    calibrated = _calibrated()
+    nobody = replace(calibrated.question, judged=np.zeros(len(calibrated.truth), dtype=bool))
+    for rule in (UNMEASURED, PAPER):
+        (point,) = explore(replace(calibrated, question=nobody), Tolerance(0.5), rule, (0.2,))
+        assert (point["released"], point["cutoff"], point["mae"]) == (0, None, None)
 
 
 @pytest.fixture(scope="module")
-def imputer() -> tuple[SafeImputer, pl.DataFrame]:
-    from safeimpute.records.simulate import simulate
-
-    visits = simulate("mimic4", np.random.default_rng(11), patients=150).visits
-    quick = {"gcn": {"epochs": 10}}
-    return SafeImputer(
-        target="hba1c", tolerance="10% or 0.5", fdr=0.3, preset="paper", claim="visits", paper=quick
-    ).fit(visits), visits
+def imputer(cohort: pl.DataFrame) -> tuple[SafeImputer, pl.DataFrame]:
+    best = {"folds": 3, "analogues": 4}
+    fitted = SafeImputer(target="hba1c", tolerance="10% or 0.5", fdr=0.3, claim="unmeasured", best=best)
+    return fitted.fit(cohort), cohort
 
 
-def test_calibration_errors_play_no_part(imputer: tuple[SafeImputer, pl.DataFrame]) -> None:
-    fitted, _ = imputer
-    truth = fitted.visits_.arrays.target_values
-    changed = np.where(fitted.roles_ == Role.CALIBRATION, 1e6, truth)
-    assert slider_grid(fitted.scored_, truth, 0.3, "%") == slider_grid(fitted.scored_, changed, 0.3, "%")
-    moved = np.where(fitted.roles_ == Role.VALIDATION, 1e6, truth)
-    assert slider_grid(fitted.scored_, truth, 0.3, "%") != slider_grid(fitted.scored_, moved, 0.3, "%")
-
-
-def test_the_sliders_start_where_the_report_marks_the_run(imputer: tuple[SafeImputer, pl.DataFrame]) -> None:
-    fitted, _ = imputer
-    truth = fitted.visits_.arrays.target_values
-    grid = slider_grid(fitted.scored_, truth, 0.3, "%")
-    (point,) = explore(
-        exploration_ground(fitted.scored_, truth), fitted.current_config().allowed_error, (0.3,)
-    )
+def test_the_sliders_start_at_the_run(imputer: tuple[SafeImputer, pl.DataFrame]) -> None:
+    fitted, visits = imputer
+    released = fitted.impute(visits)["released"].sum()
+    grid = explore_run(fitted)
     own = grid["tolerances"][grid["chosen_tolerance"]]
     assert grid["levels"][grid["chosen_level"]] == 0.3
-    assert own["released"][grid["chosen_level"]] == point["released"]
+    assert own["released"][grid["chosen_level"]] == released
     for factor, setting in zip(TOLERANCE_FACTORS, grid["tolerances"], strict=True):
         allowed = parse_tolerance(setting["tolerance"])
         assert (allowed.share, allowed.absolute) == pytest.approx((0.1 * factor, 0.5 * factor), rel=1e-3)
+
+
+def test_report_and_sliders_say_the_same(imputer: tuple[SafeImputer, pl.DataFrame]) -> None:
+    fitted, _ = imputer
+    settings, grid = fitted.current_settings(), explore_run(fitted)
+    own = grid["tolerances"][grid["chosen_tolerance"]]
+    for level in (0.2, 0.3, 0.45):
+        (point,) = explore(fitted.calibrated_, settings.allowed_error, rule_of(settings), (level,))
+        place = grid["levels"].index(level)
+        assert own["released"][place] == point["released"]
+        assert own["risky"][place] == pytest.approx(point["risky"], rel=1e-3)
 
 
 def test_the_review_table_holds_every_imputed_patient_in_order(

@@ -1,9 +1,12 @@
 """Subgroups: every visit counted once per attribute, few errors not averaged, names kept as they are."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
+import pytest
 
-from safeimpute.evaluation.subgroups import Outcome, describe_subgroups
+from safeimpute.evaluation.subgroups import Judgement, describe_subgroups
 from safeimpute.records.visits import ColumnChoice, Visits, prepare_visits
 
 LEVELS = ("a", "b=c", None)
@@ -26,41 +29,53 @@ def _visits() -> Visits:
     return prepare_visits(table, ColumnChoice("target"))
 
 
-def _outcome(visits: Visits) -> Outcome:
+def _judgement(visits: Visits) -> Judgement:
     measured = ~np.isnan(visits.arrays.target_values)
-    candidates, validation = np.flatnonzero(~measured), np.flatnonzero(measured)[::3]
-    error = np.arange(len(validation), dtype=float)
-    return Outcome(candidates, candidates % 3 == 0, validation, error, error > 20)
+    candidates, judged = np.flatnonzero(~measured), np.flatnonzero(measured)
+    error = np.arange(len(judged), dtype=float)
+    passing, weight = judged % 4 == 0, (1 + judged % 5).astype(np.float64)
+    return Judgement(candidates, candidates % 3 == 0, judged, error, error > 60, passing, weight)
 
 
 def test_groups_partition_the_visits() -> None:
     visits = _visits()
-    outcome = _outcome(visits)
-    described = {entry["title"]: entry["groups"] for entry in describe_subgroups(visits, outcome)}
+    judgement = _judgement(visits)
+    described = {entry["title"]: entry["groups"] for entry in describe_subgroups(visits, judgement)}
     assert list(described) == ["age", "flag", "site"]  # everyone has four visits: no grouping by visit count
     for title in ("age", "flag"):
-        assert sum(group["missing"] for group in described[title]) == len(outcome.candidates)
-        assert sum(group["released"] for group in described[title]) == outcome.released.sum()
-        assert sum(group["validation_visits"] for group in described[title]) == len(outcome.validation)
+        assert sum(group["missing"] for group in described[title]) == len(judgement.candidates)
+        assert sum(group["released"] for group in described[title]) == judgement.released.sum()
+        assert sum(group["judged"] for group in described[title]) == len(judgement.judged)
     assert [group["group"] for group in described["age"]] == ["under 50", "50 to under 65", "65 and over"]
     assert [group["group"] for group in described["site"]] == ["a", "b=c"]
     known = sum(group["missing"] for group in described["site"])
-    assert known == np.sum(visits.arrays.patient[outcome.candidates] % 3 != 2)
+    assert known == np.sum(visits.arrays.patient[judgement.candidates] % 3 != 2)
 
 
 def test_error_of_a_group_is_its_own_mean() -> None:
     visits = _visits()
-    outcome = _outcome(visits)
+    judgement = _judgement(visits)
     flag = visits.arrays.attributes[:, visits.arrays.attribute_names.index("flag")]
-    groups = next(e["groups"] for e in describe_subgroups(visits, outcome) if e["title"] == "flag")
-    member = flag[outcome.validation] == 1
-    assert groups[1]["mae"] == outcome.error[member].mean()
-    assert groups[1]["risky"] == outcome.risky[member].mean()
+    groups = next(e["groups"] for e in describe_subgroups(visits, judgement) if e["title"] == "flag")
+    member = flag[judgement.judged] == 1
+    assert groups[1]["mae"] == judgement.error[member].mean()
+    assert groups[1]["risky"] == judgement.risky[member].mean()
+    passing = member & judgement.passing
+    weighted = np.average(judgement.risky[passing], weights=judgement.weight[passing])
+    assert groups[1]["risky_passing"] == pytest.approx(weighted)
 
 
 def test_few_errors_are_not_averaged() -> None:
     visits = _visits()
-    full = _outcome(visits)
-    few = Outcome(full.candidates, full.released, full.validation[:5], full.error[:5], full.risky[:5])
+    full = _judgement(visits)
+    few = replace(
+        full,
+        judged=full.judged[:5],
+        error=full.error[:5],
+        risky=full.risky[:5],
+        passing=full.passing[:5],
+        weight=full.weight[:5],
+    )
     for entry in describe_subgroups(visits, few):
-        assert all(group["mae"] is None and group["risky"] is None for group in entry["groups"])
+        for group in entry["groups"]:
+            assert group["mae"] is group["risky"] is group["risky_passing"] is None

@@ -2,17 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 
+from safeimpute.evaluation.run_summary import RunSummary
+from safeimpute.report.manifest import Manifest
 from safeimpute.report.review_folder import LAB_PREFIX, ROWS_PER_GROUP
 
 IMPUTATIONS, VISITS, PATIENTS, LABS, CARRIERS = 100_000, 250_000, 40_000, 12, 20
 
 
-def write_large_run(folder: Path, summary: dict[str, Any], manifest: dict[str, Any]) -> Path:
+def write_large_run(folder: Path, summary: RunSummary, manifest: Manifest) -> Path:
     """Everything the review page reads of a run; `summary` and `manifest` are those of any other run."""
     rng = np.random.default_rng(0)
     (folder / "review").mkdir(parents=True)
@@ -21,10 +22,14 @@ def write_large_run(folder: Path, summary: dict[str, Any], manifest: dict[str, A
     visits.write_parquet(folder / "review" / "visits.parquet", row_group_size=ROWS_PER_GROUP)
     imputations.write_parquet(folder / "imputations.parquet")
     _why(imputations, rng).write_parquet(folder / "why.parquet")
-    counts = {"missing": IMPUTATIONS, "released": int(imputations["released"].sum())}
-    counts["withheld"] = IMPUTATIONS - counts["released"]
-    (folder / "summary.json").write_text(json.dumps(summary | counts))
-    manifest = manifest | {"config": {**manifest["config"], "interval": 0.9}}
+    released = int(imputations["released"].sum())
+    large: RunSummary = {
+        **summary,
+        "missing": IMPUTATIONS,
+        "released": released,
+        "withheld": IMPUTATIONS - released,
+    }
+    (folder / "summary.json").write_text(json.dumps(large))
     (folder / "run.json").write_text(json.dumps(manifest))
     (folder / "review" / "exploration.json").write_text("{}")
     return folder
@@ -61,7 +66,8 @@ def _imputations(at: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
         lower=pl.Series(value - 50),
         upper=pl.Series(value + 50),
         risk=pl.Series(risk),
-        p_value=pl.Series(rng.random(len(at))),
+        cutoff=pl.lit(0.3),
+        p_value=pl.lit(None, dtype=pl.Float64),
         released=pl.Series(released),
         reason=pl.Series(np.where(released, "", "risk above cut-off")),
     )

@@ -17,10 +17,10 @@ from safeimpute.records.bundled import load_pbc
 HTML_ID = '<img src=x onerror="document.title=1">'
 FORMULA_ID = '=HYPERLINK("http://x.invalid","hi")'
 QUICK = """
-[best.blend]
-folds = 2
-[best.blend.attention]
-epochs = 2
+[best]
+folds = 3
+own_each_way = 3
+analogues = 4
 """
 
 
@@ -30,18 +30,7 @@ def build_run(folder: Path) -> Path:
     renamed = pl.col("subject_id").cast(pl.String).replace({"2": HTML_ID, "5": FORMULA_ID})
     few.with_columns(renamed).write_csv(folder / "visits.csv")
     (folder / "quick.toml").write_text(QUICK)
-    told = [
-        "--target",
-        "cholesterol",
-        "--tolerance",
-        "20%",
-        "--fdr",
-        "0.12",
-        "--unit",
-        "mg/dL",
-        "--claim",
-        "visits",
-    ]
+    told = ["--target", "cholesterol", "--tolerance", "20%", "--fdr", "0.25", "--unit", "mg/dL"]
     run = [sys.executable, "-m", "safeimpute", "run", folder / "visits.csv", *told, "--why", "--quiet"]
     subprocess.run([*run, "--config", folder / "quick.toml", "--out", folder / "run"], check=True)
     return folder / "run"

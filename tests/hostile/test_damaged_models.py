@@ -12,20 +12,21 @@ import pytest
 from helpers.scored_cohorts import saved_model
 from safeimpute import SafeImputer
 from safeimpute.errors import ModelFolderError
+from safeimpute.scoring.folder import _own_checksum
 from safeimpute.scoring.scorer import Scorer
 
 MANIFEST = "model.json"
-FILES = ("model.json", "arrays.safetensors", "state.json", "calibration.parquet")
+FILES = ("model.json", "arrays.safetensors", "state.json")
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved_model(tmp_path_factory.mktemp("whole"), patients=200)
+    return saved_model(tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved_model(tmp_path_factory.mktemp("other"), patients=210)
+    return saved_model(tmp_path_factory.mktemp("other"), claim="later")
 
 
 @pytest.fixture
@@ -97,11 +98,13 @@ def test_swapped_with_its_checksum_edited(model: Path, other: Path, name: str) -
 @pytest.mark.parametrize(
     "change",
     [
-        lambda manifest: manifest["config"].update(fdr=0.5),
-        lambda manifest: manifest["config"].update(claim="visits"),
+        lambda manifest: manifest["settings"].update(fdr=0.5),
+        lambda manifest: manifest["settings"].update(claim="visits"),
         lambda manifest: manifest.update(looked=False),
-        lambda manifest: manifest["scoring"]["calibration"].update(n_patients=10_000),
-        lambda manifest: manifest["files"].pop("calibration.parquet"),
+        lambda manifest: manifest["scoring"]["cutoffs"]["0"].update(risk=0.99),
+        lambda manifest: manifest["scoring"].update(no_promise="none"),
+        lambda manifest: manifest["scoring"].update(calendar=None),
+        lambda manifest: manifest["files"].pop("state.json"),
         lambda manifest: manifest.pop("checksum"),
         lambda manifest: manifest.update(checksum="0" * 64),
     ],
@@ -112,7 +115,8 @@ def test_an_edited_manifest(model: Path, change: Callable[[dict[str, object]], o
 
 
 @pytest.mark.parametrize(
-    ("found", "words"), [(1, "format 1.*Fit again"), (99, "format 99.*Upgrade"), ("x", "format")]
+    ("found", "words"),
+    [(1, "format 1.*Fit again"), (2, "format 2.*Fit again"), (99, "format 99.*Upgrade"), ("x", "format")],
 )
 def test_another_format(model: Path, found: object, words: str) -> None:
     edit(model, lambda manifest: manifest.update(format=found))
@@ -120,7 +124,7 @@ def test_another_format(model: Path, found: object, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{}", "[]", "null", '{"format": 2}', '{"format": 2, "safeimpute": "9"}', "é\0"]
+    "content", ["", "{}", "[]", "null", '{"format": 3}', '{"format": 3, "safeimpute": "9"}', "é\0"]
 )
 def test_foreign_manifests(model: Path, content: str) -> None:
     (model / MANIFEST).write_text(content)
@@ -152,6 +156,23 @@ def test_files_outside_the_folder_are_not_read(model: Path, tmp_path: Path) -> N
     refused(model, MANIFEST)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda manifest: manifest["settings"].update(best={"folds": 2}),
+        lambda manifest: manifest["settings"].update(unheard_of=1),
+        lambda manifest: manifest.pop("reading"),
+        lambda manifest: manifest["reading"].pop("categories"),
+    ],
+)
+def test_a_manifest_of_another_program(model: Path, change: Callable[[dict[str, object]], object]) -> None:
+    """Its checksum is right, what it says is not: refused as another program's, not with a trace."""
+    edit(model, change)
+    manifest = json.loads((model / MANIFEST).read_text())
+    (model / MANIFEST).write_text(json.dumps(manifest | {"checksum": _own_checksum(manifest)}))
+    refused(model, MANIFEST)
+
+
 def test_nothing_in_a_model_is_a_pickle(model: Path) -> None:
     for path in model.iterdir():
         with pytest.raises(ValueError, match=r".*"):
@@ -159,7 +180,7 @@ def test_nothing_in_a_model_is_a_pickle(model: Path) -> None:
 
 
 def test_the_message_quotes_nothing_from_the_file(model: Path) -> None:
-    flip(model / "calibration.parquet", 0.5)
+    flip(model / "state.json", 0.5)
     with pytest.raises(ModelFolderError) as caught:
         Scorer.load(model)
     assert "subject" not in str(caught.value)

@@ -12,8 +12,8 @@ from safeimpute.records.arrays import VisitArrays
 from safeimpute.records.clocks import first_row_to_know, known_at_visit
 from safeimpute.records.simulate import simulate
 from safeimpute.records.visits import ColumnChoice, prepare_visits
-from safeimpute.splits.roles import hide, split_visits
-from safeimpute.systems.best.evidence import EvidenceSettings, fit_evidence, read_evidence
+from safeimpute.settings import BestSettings
+from safeimpute.systems.best.evidence import EvidenceTable, Source, learn_source, read_evidence
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +25,21 @@ def visits() -> VisitArrays:
     delay = rng.choice([-1.0, 0.0, 40.0, 400.0, 1e6], arrays.labs.shape, p=[0.2, 0.3, 0.2, 0.2, 0.1])
     known = np.where(rng.random(delay.shape) < 0.1, np.nan, arrays.time[:, None] + delay)
     return replace(arrays, known=np.where(np.isnan(arrays.labs), np.nan, known))
+
+
+@pytest.fixture(scope="module")
+def source(visits: VisitArrays) -> Source:
+    return learn_source(partly_hidden(visits), BestSettings(), np.random.default_rng(0), past_only=True)
+
+
+def partly_hidden(visits: VisitArrays) -> VisitArrays:
+    """The visits with a fifth of the targets hidden."""
+    hidden = np.random.default_rng(0).random(len(visits)) < 0.2
+    return visits.with_target(np.where(hidden, np.nan, visits.target_values))
+
+
+def matrix(visits: VisitArrays, source: Source) -> EvidenceTable:
+    return read_evidence(visits, source, np.ones(len(visits), dtype=bool), 1000).matrix
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -48,39 +63,34 @@ def test_first_row_to_know_is_the_plain_definition(seed: int) -> None:
             assert found[row, lab] == (later[0] if later else last + 1)
 
 
-def test_values_not_known_by_a_visit_change_nothing_there(visits: VisitArrays) -> None:
-    roles = split_visits(~np.isnan(visits.target_values), np.random.default_rng(0), test_fraction=0.2)
-    task = hide(visits, roles)
-    source = fit_evidence(task, EvidenceSettings(past_only=True), np.random.default_rng(0))
-    before = read_evidence(task.visits, source).matrix
+def test_values_not_known_by_a_visit_change_nothing_there(visits: VisitArrays, source: Source) -> None:
+    shown = partly_hidden(visits)
+    before = matrix(shown, source)
     assert visits.known is not None
     seen_late = 0
     for row in range(0, len(visits), 7):
         unknown = (visits.patient[row] == visits.patient)[:, None] & (visits.known > visits.time[row])
-        labs = np.where(unknown, task.visits.labs * 3 + 50, task.visits.labs)
-        after = read_evidence(replace(task.visits, labs=labs), source).matrix
+        after = matrix(replace(shown, labs=np.where(unknown, shown.labs * 3 + 50, shown.labs)), source)
         assert after[row].tobytes() == before[row].tobytes()
-        seen_late += int(np.sum(unknown[: row + 1] & ~np.isnan(task.visits.labs[: row + 1])))
+        seen_late += int(np.sum(unknown[: row + 1] & ~np.isnan(shown.labs[: row + 1])))
     assert seen_late > 50  # values drawn by then, yet unknown, were really among those changed
 
 
-def test_a_late_value_counts_once_it_is_known(visits: VisitArrays) -> None:
+def test_a_late_value_counts_once_it_is_known(visits: VisitArrays, source: Source) -> None:
     """Mutating a value that was known in time does reach later visits."""
-    task = hide(visits, split_visits(~np.isnan(visits.target_values), np.random.default_rng(0)))
-    source = fit_evidence(task, EvidenceSettings(past_only=True), np.random.default_rng(0))
-    known_from = first_row_to_know(task.visits)[:, task.visits.target]
-    visible = ~np.isnan(task.visits.target_values)
+    shown = partly_hidden(visits)
+    known_from = first_row_to_know(shown)[:, shown.target]
+    visible = ~np.isnan(shown.target_values)
     late = np.flatnonzero(visible & (known_from > np.arange(len(visits)) + 1))
     same_patient = [
         j for j in late if known_from[j] < len(visits) and visits.patient[known_from[j]] == visits.patient[j]
     ]
     assert same_patient
     j = same_patient[0]
-    target = task.visits.target_values.copy()
+    target = shown.target_values.copy()
     target[j] += 3.0
-    one = read_evidence(task.visits, source).matrix
-    other = read_evidence(task.visits.with_target(target), source).matrix
-    waiting, used = slice(j + 1, known_from[j]), known_from[j]
+    one, other = matrix(shown, source), matrix(shown.with_target(target), source)
+    waiting, used = slice(j, known_from[j]), known_from[j]  # from its own visit on, which never sees it
     assert one[waiting].tobytes() == other[waiting].tobytes()
     assert one[used].tobytes() != other[used].tobytes()
 
@@ -111,14 +121,12 @@ def test_clock_columns_are_read_and_never_inputs() -> None:
     assert plain.fingerprint != prepare_visits(table, ColumnChoice("hba1c")).fingerprint
 
 
-def test_the_clock_of_a_hidden_target_changes_nothing(visits: VisitArrays) -> None:
+def test_the_clock_of_a_hidden_target_changes_nothing(visits: VisitArrays, source: Source) -> None:
     """Whether somebody measured there must not reach any visit once the target is hidden."""
-    task = hide(visits, split_visits(~np.isnan(visits.target_values), np.random.default_rng(0)))
-    source = fit_evidence(task, EvidenceSettings(past_only=True), np.random.default_rng(0))
-    assert task.visits.known is not None
-    hidden = np.isnan(task.visits.target_values) & ~np.isnan(task.visits.known[:, visits.target])
+    shown = partly_hidden(visits)
+    assert shown.known is not None
+    hidden = np.isnan(shown.target_values) & ~np.isnan(shown.known[:, visits.target])
     assert hidden.sum() > 20
-    known = task.visits.known.copy()
+    known = shown.known.copy()
     known[hidden, visits.target] = np.nan
-    one = read_evidence(task.visits, source).matrix
-    assert one.tobytes() == read_evidence(replace(task.visits, known=known), source).matrix.tobytes()
+    assert matrix(shown, source).tobytes() == matrix(replace(shown, known=known), source).tobytes()

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeimpute.records.visits import ColumnChoice, prepare_visits
 from safeimpute.records.looks import (
     CHOICES,
     LEDGER,
@@ -22,6 +21,7 @@ from safeimpute.records.looks import (
     looks_fingerprint,
     record_look,
 )
+from safeimpute.records.visits import ColumnChoice, prepare_visits
 
 FIRST = Look(
     fingerprint="f" * 64,

@@ -1,38 +1,49 @@
 """A run folder and an evaluation folder written by hand: the report's input without any fitting."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from safeimpute.evaluation.data_profile import profile_data
-from safeimpute.evaluation.subgroups import Outcome, describe_subgroups
+from safeimpute.evaluation.data_profile import DataProfile, profile_data
+from safeimpute.evaluation.evaluate import ReleaseSummary
+from safeimpute.evaluation.run_summary import Histogram, MeasuringSummary, RunSummary
+from safeimpute.evaluation.subgroups import Judgement, Subgroup, describe_subgroups
+from safeimpute.records.arrays import BoolArray, FloatArray
 from safeimpute.records.bundled import load_pbc
 from safeimpute.records.visits import ColumnChoice, prepare_visits
+from safeimpute.report.figures import EvaluationContent
+from safeimpute.report.manifest import Manifest
 
 LEVELS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
 
 
-def _shared() -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Made:
+    """The bundled visits with made-up decisions and errors."""
+
+    data: DataProfile
+    subgroups: list[Subgroup]
+    released: BoolArray
+    judged: int
+    rng: np.random.Generator
+
+
+def _made() -> _Made:
     visits = prepare_visits(load_pbc(), ColumnChoice("cholesterol"))
     measured = ~np.isnan(visits.arrays.target_values)
     rng = np.random.default_rng(0)
-    candidates, validation = np.flatnonzero(~measured), np.flatnonzero(measured)[::7]
-    error = rng.gamma(1.5, 30.0, len(validation))
+    candidates, judged = np.flatnonzero(~measured), np.flatnonzero(measured)
+    error = rng.gamma(1.5, 30.0, len(judged))
     released = rng.random(len(candidates)) < 0.37
-    outcome = Outcome(candidates, released, validation, error, error > 60)
-    return {
-        "data": profile_data(visits),
-        "subgroups": describe_subgroups(visits, outcome),
-        "released": released,
-        "validation_visits": len(validation),
-        "rng": rng,
-    }
+    passing, weight = rng.random(len(judged)) < 0.4, rng.gamma(2.0, 1.0, len(judged))
+    judgement = Judgement(candidates, released, judged, error, error > 60, passing, weight)
+    return _Made(profile_data(visits), describe_subgroups(visits, judgement), released, len(judged), rng)
 
 
-def _histogram(rng: np.random.Generator, released: np.ndarray, values: np.ndarray) -> dict[str, Any]:
+def _histogram(released: BoolArray, values: FloatArray) -> Histogram:
     edges = np.histogram_bin_edges(values, bins=24)
     return {
         "edges": edges.tolist(),
@@ -41,61 +52,121 @@ def _histogram(rng: np.random.Generator, released: np.ndarray, values: np.ndarra
     }
 
 
+MEASURING: MeasuringSummary = {
+    "words": "Well: measured and unmeasured visits differ clearly.",
+    "worth": "Measured visits are weighted; they are worth 222 visits, or 124 patients, of equal weight.",
+    "auc": 0.84,
+    "miscalibration": 0.031,
+    "calibration": [
+        {"visits": 195, "predicted": 0.1 * g + 0.05, "observed": min(1.0, 0.11 * g)} for g in range(10)
+    ],
+    "measured": 1115,
+    "effective_visits": 221.8,
+    "effective_patients": 123.9,
+    "outside": 9,
+    "reasons": [
+        {"column": "days since albumin", "share": 0.21, "direction": "higher at unmeasured visits"},
+        {"column": "ward", "share": 0.12, "direction": "differs by level"},
+    ],
+    "columns": ["time", "albumin", "ward"],
+    "not_used": {"remark": "text with many different entries"},
+}
+
+
 @pytest.fixture
-def summary() -> dict[str, Any]:
+def summary() -> RunSummary:
     """The summary of a run on the bundled visits, with made-up results of a plausible size."""
-    shared = _shared()
-    rng, released = shared["rng"], shared["released"]
+    made = _made()
+    rng, released = made.rng, made.released
     missing, kept = len(released), int(released.sum())
-    gap = _histogram(rng, released[60:], rng.gamma(2.0, 250.0, missing - 60))
+    gap = _histogram(released[60:], rng.gamma(2.0, 250.0, missing - 60))
+    words = {"risk above cut-off": "too likely to be off", "no evidence": "nothing supports it"}
     return {
         "target": "cholesterol",
         "unit": "mg/dL",
         "tolerance": "20%",
         "tolerance_in_words": "20 % of the true value",
         "fdr": 0.2,
-        "preset": "paper",
-        "claim": "visits",
-        "promise": "Among the released values, at most 20 % are expected to be off by 20 % or more.",
-        "assumption": "For visits as measured as the calibration visits.",
-        "limits": "An average over repetitions: a single batch may exceed it.",
-        "measured": shared["data"]["visits"] - missing,
+        "preset": "best",
+        "claim": "unmeasured",
+        "promise_kind": "average",
+        "confidence": 0.9,
+        "past_only": False,
+        "promise": "Of the released values, at most 20 % are expected to be off by 20 % or more.",
+        "assumption": "Whether it was measured does not depend on its value.",
+        "limits": "An average over repetitions: a single release may exceed it.",
+        "no_promise": "",
+        "second_look": False,
+        "measured": made.judged,
+        "judged": made.judged,
         "missing": missing,
         "released": kept,
         "withheld": missing - kept,
         "withheld_by_reason": {"risk above cut-off": missing - kept - 9, "no evidence": 9},
-        "calibration_visits": 169,
-        "effective_sample_size": 169.0,
-        "sensitivity": [],
-        "cutoff": None,
-        "by_value": _histogram(rng, released, rng.lognormal(5.7, 0.35, missing)),
+        "reason_words": words,
+        "risk_is_probability": True,
+        "cutoffs": [
+            {
+                "group": 0,
+                "risk": 0.433,
+                "share": 0.18,
+                "patients": 108.0,
+                "visits": 1115,
+                "words": "Values with a risk of up to 0.433 are released.",
+            }
+        ],
+        "measuring": MEASURING,
+        "sensitivity": [{"gamma": 1.0, "released": kept}, {"gamma": 1.5, "released": 17}],
+        "by_risk": _histogram(released, rng.beta(2.0, 5.0, missing)),
+        "by_value": _histogram(released, rng.lognormal(5.7, 0.35, missing)),
         "by_gap": {**gap, "no_earlier_value": {"released": 11, "withheld": 49}},
-        "validation": {
-            "visits": shared["validation_visits"],
-            "mae": {
-                "paper": 61.2,
-                "overall mean": 102.0,
-                "last value carried forward": 66.5,
-                "patient's own mean": 70.1,
-            },
-            "risky_share": 0.41,
-            "curve": [
-                {"fdr": a, "released": int(missing * a), "fdp": 0.9 * a, "power": min(1.0, 2.2 * a)}
-                for a in LEVELS
-            ],
-            "alignment": [
-                {"group": g, "visits": 16, "mae": 20.0 + 8 * g, "risky": min(1.0, 0.08 * g)}
-                for g in range(1, 11)
-            ],
+        "distribution": {
+            "measured": {"values": made.judged, "mean": 320.4, "median": 281.0},
+            "released": {"values": kept, "mean": 279.9, "median": 269.6},
+            "withheld": {"values": missing - kept, "mean": 347.6, "median": 310.6},
+            "warning": "Released values are no random sample of the missing ones.",
         },
-        "subgroups": shared["subgroups"],
-        "data": shared["data"],
-        "seconds": {"graph": 0.4, "fit": 8.2, "risk": 0.6},
+        "accuracy": {
+            "visits": made.judged,
+            "how": "each imputed without its own value, by a model that never saw its patient",
+            "mae": {
+                "best": 56.6,
+                "overall mean": 100.0,
+                "last value carried forward": 79.4,
+                "patient's mean of other values": 72.0,
+            },
+            "risky_share": 0.24,
+        },
+        "alignment": [
+            {
+                "group": g,
+                "visits": 112,
+                "risk_from": 0.06 * g - 0.02,
+                "risk_to": 0.06 * g + 0.04,
+                "mae": 20.0 + 8 * g,
+                "risky": min(1.0, 0.08 * g),
+            }
+            for g in range(1, 11)
+        ],
+        "curve": [
+            {
+                "fdr": a,
+                "cutoff": a if a > 0.05 else None,
+                "released": int(missing * a) if a > 0.05 else 0,
+                "risky": 0.9 * a if a > 0.05 else 0.0,
+                "power": min(1.0, 2.2 * a) if a > 0.05 else 0.0,
+                "mae": 30.0 if a > 0.05 else None,
+            }
+            for a in LEVELS
+        ],
+        "subgroups": made.subgroups,
+        "data": made.data,
+        "seconds": {"fit": 8.2, "estimate": 0.6},
     }
 
 
 @pytest.fixture
-def manifest() -> dict[str, Any]:
+def manifest() -> Manifest:
     return {
         "safeimpute": "0.1.0",
         "written": "2026-11-15T08:00:00+00:00",
@@ -110,6 +181,8 @@ def manifest() -> dict[str, Any]:
         },
         "input": {
             "file": "visits.csv",
+            "path": "/data/visits.csv",
+            "columns": {},
             "sha256": "0" * 64,
             "visits_sha256": "f" * 64,
             "rows": 1945,
@@ -117,36 +190,38 @@ def manifest() -> dict[str, Any]:
             "dropped_rows": {"time missing": 3},
             "ignored_columns": {},
         },
+        "second_look": False,
+    }
+
+
+def _released(level: float, strength: float, mae: float | None) -> ReleaseSummary:
+    return {
+        "fdr": level,
+        "fdp": {"mean": 0.95 * level, "se": 0.02},
+        "power": {"mean": min(1.0, strength * level), "se": 0.04},
+        "acceptance": {"mean": 0.5 * level, "se": None},
+        "mae": {"mean": mae, "se": None if mae is None else 1.5},
+        "rmse": {"mean": mae, "se": None},
+        "pooled": level,
+        "exceeds": 0.4,
+        "splits_released": 0 if mae is None else 5,
     }
 
 
 @pytest.fixture
-def evaluation(summary: dict[str, Any]) -> dict[str, Any]:
-    def points(strength: float) -> list[dict[str, Any]]:
-        return [
-            {
-                "fdr": level,
-                "fdp": {"mean": 0.95 * level, "se": 0.02},
-                "power": {"mean": min(1.0, strength * level), "se": 0.04},
-                "acceptance": {"mean": 0.5 * level, "se": None},
-            }
-            for level in LEVELS
-        ]
-
-    release = [
-        {"fdr": a, "mae": {"mean": None if a < 0.1 else 30 + 40 * a, "se": 1.5}, "splits_released": 5}
-        for a in (0.05, 0.1, 0.2, 0.35)
-    ]
+def evaluation(summary: RunSummary) -> EvaluationContent:
     return {
-        "preset": "paper",
-        "target": "cholesterol",
-        "tolerance": "20%",
-        "unit": "mg/dL",
         "splits": 5,
+        "unit": "mg/dL",
         "imputation": {"mae": {"mean": 61.0, "se": 1.2}, "rmse": {"mean": 95.0, "se": 3.0}},
-        "release": release,
+        "release": [_released(a, 2.0, None if a < 0.1 else 30 + 40 * a) for a in (0.05, 0.1, 0.2, 0.35)],
         "curves": [
-            {"absolute": 0.0, "share": 0.2 * f, "factor": f, "points": points(1.5 + f)}
+            {
+                "absolute": 0.0,
+                "share": 0.2 * f,
+                "factor": f,
+                "points": [_released(a, 1.5 + f, 40.0) for a in LEVELS],
+            }
             for f in (0.75, 1.0, 1.25, 1.5)
         ],
         "alignment": [
@@ -158,13 +233,13 @@ def evaluation(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def run_folder(tmp_path: Path, summary: dict[str, Any], manifest: dict[str, Any]) -> Path:
+def run_folder(tmp_path: Path, summary: RunSummary, manifest: Manifest) -> Path:
     (tmp_path / "summary.json").write_text(json.dumps(summary))
     (tmp_path / "run.json").write_text(json.dumps(manifest))
     return tmp_path
 
 
 @pytest.fixture
-def evaluation_folder(tmp_path: Path, evaluation: dict[str, Any]) -> Path:
+def evaluation_folder(tmp_path: Path, evaluation: EvaluationContent) -> Path:
     (tmp_path / "evaluation.json").write_text(json.dumps(evaluation))
     return tmp_path

@@ -1,22 +1,25 @@
 """The figure files: all there, well-formed, the same each time, and unharmed by hostile names."""
 
+import inspect
 import json
 import sys
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 from matplotlib.image import imread
 
 from safeimpute.errors import OptionError
-from safeimpute.report import data_figures, figure_style, figures
-from safeimpute.report.figures import draw_figures
+from safeimpute.evaluation.run_summary import GapHistogram, Histogram, RunSummary
+from safeimpute.report import data_figures, figure_style, figures, palette
+from safeimpute.report.figures import EvaluationContent, draw_figures
 
 DATA = {"missingness_heat_map", "visits_per_patient", "gaps_between_visits", "visit_missingness"}
 ERRORS = {"fdr_power", "risk_alignment", "accuracy"}
-RUN = DATA | ERRORS | {"released_by_value", "released_by_gap"}
+RELEASED = {"released_by_risk", "released_by_value", "released_by_gap"}
+RUN = DATA | ERRORS | RELEASED
 
 
 def _check(paths: list[Path], names: set[str]) -> None:
@@ -43,7 +46,7 @@ def test_evaluation_figures_are_written(evaluation_folder: Path) -> None:
 
 def test_figures_use_no_global_plotting_state() -> None:
     for module in (figures, data_figures):
-        assert "pyplot" not in Path(module.__file__).read_text()
+        assert "pyplot" not in inspect.getsource(module)
         assert not hasattr(sys.modules[module.__name__], "plt")
 
 
@@ -57,7 +60,7 @@ def test_figures_are_the_same_each_time(run_folder: Path, monkeypatch: pytest.Mo
     assert not [name for name, content in first.items() if b"<dc:date>" in content]
 
 
-def test_bars_are_as_high_as_the_counts(summary: dict[str, Any]) -> None:
+def test_bars_are_as_high_as_the_counts(summary: RunSummary) -> None:
     figure = figures.released_histogram(summary["by_value"], "value")
     assert figure is not None
     released, withheld = figure.axes[0].containers
@@ -66,7 +69,7 @@ def test_bars_are_as_high_as_the_counts(summary: dict[str, Any]) -> None:
     assert [bar.get_y() for bar in withheld] == summary["by_value"]["released"]
 
 
-def test_evaluation_panels_show_every_tolerance(evaluation: dict[str, Any]) -> None:
+def test_evaluation_panels_show_every_tolerance(evaluation: EvaluationContent) -> None:
     figure = figures.evaluation_curves(evaluation["curves"], "mg/dL")
     titles = [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes]
     assert len(titles) == len(evaluation["curves"])
@@ -75,11 +78,13 @@ def test_evaluation_panels_show_every_tolerance(evaluation: dict[str, Any]) -> N
         for curve, title in zip(evaluation["curves"], titles, strict=True)
     )
     power = next(line for line in figure.axes[1].lines if str(line.get_label()).startswith("power"))
-    assert list(power.get_ydata()) == [point["power"]["mean"] for point in evaluation["curves"][1]["points"]]
+    assert np.asarray(power.get_ydata()).tolist() == [
+        point["power"]["mean"] for point in evaluation["curves"][1]["points"]
+    ]
 
 
 def test_hostile_names_are_drawn_as_text(
-    run_folder: Path, summary: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    run_folder: Path, summary: RunSummary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hostile = "<script>alert('$x_{$')</script>-->\x07 a very long name that would not fit any axis"
     renamed = json.loads(json.dumps(summary).replace('"cholesterol"', json.dumps(hostile)))
@@ -90,23 +95,34 @@ def test_hostile_names_are_drawn_as_text(
             assert not [node for node in ET.parse(path).iter() if node.tag.endswith("script")]
 
 
-def test_many_labs_share_the_last_colour(summary: dict[str, Any]) -> None:
+def test_many_labs_share_the_last_colour(summary: RunSummary) -> None:
     labs = [f"lab {i}" for i in range(12)]
     patients = [[dict.fromkeys(labs, 1.0)] * 3]
     groups = data_figures._shown_labs(patients, labs)
-    assert len(groups) == len(data_figures.CATEGORIES)
+    assert len(groups) == len(palette.CATEGORIES)
     assert sorted(lab for group in groups for lab in group) == sorted(labs)
     figure = data_figures.visit_missingness(patients, labs)
     assert figure is not None
     assert sum(bar.get_height() for bars in figure.axes[0].containers for bar in bars) == 36
 
 
-def test_nothing_missing_draws_no_release_figures(summary: dict[str, Any]) -> None:
-    empty = {"edges": [], "released": [], "withheld": []}
-    drawn = dict(figures._drawn(figures._run_figures(summary | {"by_value": empty, "by_gap": empty})))
-    assert set(drawn) == RUN - {"released_by_value", "released_by_gap"}
+def test_nothing_missing_draws_no_release_figures(summary: RunSummary) -> None:
+    empty: Histogram = {"edges": [], "released": [], "withheld": []}
+    gap: GapHistogram = {**empty, "no_earlier_value": {"released": 0, "withheld": 0}}
+    nothing: RunSummary = {**summary, "by_risk": empty, "by_value": empty, "by_gap": gap}
+    assert set(dict(figures._drawn(figures._run_figures(nothing)))) == RUN - RELEASED
+
+
+def test_the_cut_off_is_drawn_on_the_risk(summary: RunSummary) -> None:
+    figure = figures.released_histogram(summary["by_risk"], "Risk", [0.433, None])
+    assert figure is not None
+    (line,) = figure.axes[0].lines
+    assert np.asarray(line.get_xdata()).tolist() == [0.433, 0.433]
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="finished run"):
+        draw_figures(tmp_path)
+    (tmp_path / "summary.json").write_text("{}")
+    with pytest.raises(OptionError, match="this version"):
         draw_figures(tmp_path)

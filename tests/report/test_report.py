@@ -4,19 +4,22 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import pytest
 
 from safeimpute.errors import OptionError
+from safeimpute.evaluation.run_summary import Histogram, RunSummary
+from safeimpute.evaluation.summary import as_second_look
 from safeimpute.report.charts import draw_charts
-from safeimpute.report.content import answer, page_content
+from safeimpute.report.content import answer, nothing_released, page_content
 from safeimpute.report.html import render_report, write_report
+from safeimpute.report.manifest import InputRecord, Manifest
 from safeimpute.report.palette import number, percent, plain_text
 from safeimpute.report.svg import from_zero, nice_ticks
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x07\u202e{{ 7*7 }}$x$"
-SECTIONS = ["promise", "curve", "released", "risk", "data", "accuracy", "subgroups", "card"]
+SECTIONS = ["promise", "measuring", "curve", "released", "risk", "data", "accuracy", "subgroups", "card"]
 
 
 class Tags(HTMLParser):
@@ -35,12 +38,17 @@ class Tags(HTMLParser):
         self.text.append(data)
 
 
+def _text(page: str) -> str:
+    """The visible text with plain spaces."""
+    return " ".join(" ".join(Tags(page).text).replace("\u00a0", " ").split())
+
+
 def _numbers(sentence: str) -> list[int]:
     without_share = re.sub(r"\([^)]*\)", "", sentence)
     return [int(found.replace(",", "")) for found in re.findall(r"\d[\d,]*", without_share)]
 
 
-def test_answer_repeats_the_summary(run_folder: Path, summary: dict[str, Any]) -> None:
+def test_answer_repeats_the_summary(run_folder: Path, summary: RunSummary) -> None:
     page = write_report(run_folder).read_text()
     heading = re.search(r'<h1 id="answer">(.*?)</h1>', page)
     assert heading is not None
@@ -55,37 +63,68 @@ def test_answer_repeats_the_summary(run_folder: Path, summary: dict[str, Any]) -
     ("missing", "released", "expected"),
     [(0, 0, "nothing to impute"), (50, 0, "none can be released"), (50, 50, "50 (100\u00a0%) are released")],
 )
-def test_answer_of_edge_cases(summary: dict[str, Any], missing: int, released: int, expected: str) -> None:
-    edge = {**summary, "missing": missing, "released": released, "withheld": missing - released}
+def test_answer_of_edge_cases(summary: RunSummary, missing: int, released: int, expected: str) -> None:
+    edge: RunSummary = {**summary, "missing": missing, "released": released, "withheld": missing - released}
     assert expected in answer(edge)
 
 
-def test_sections_stand_in_order(summary: dict[str, Any], manifest: dict[str, Any]) -> None:
+def test_sections_stand_in_order(summary: RunSummary, manifest: Manifest) -> None:
     sections = [attrs["id"] for tag, attrs in Tags(render_report(summary, manifest)).tags if tag == "section"]
     assert sections == SECTIONS
 
 
-def test_promise_assumption_and_limits_are_printed(summary: dict[str, Any], manifest: dict[str, Any]) -> None:
-    text = " ".join(Tags(render_report(summary, manifest)).text)
-    for key in ("promise", "assumption", "limits"):
-        assert summary[key] in text
+def test_promise_assumption_and_limits_are_printed(summary: RunSummary, manifest: Manifest) -> None:
+    text = _text(render_report(summary, manifest))
+    for said in (summary["promise"], summary["assumption"], summary["limits"]):
+        assert said in text
     assert "not within each group" in text
-    assert "Exploration on validation values, not a promise" in text
+    assert "Exploration, not a promise" in text
+    assert "a level chosen after looking carries no promise" in text
+    assert summary["distribution"]["warning"] in text
+    assert "validation" not in text
 
 
-def test_sensitivity_and_cutoff_are_told_where_there_are_any(
-    summary: dict[str, Any], manifest: dict[str, Any]
-) -> None:
-    rows = [{"gamma": 1.0, "released": 4711}, {"gamma": 1.5, "released": 17}]
-    told = summary | {"sensitivity": rows, "cutoff": {"risk": 0.2, "words": "In the long run."}}
-    text = " ".join(Tags(render_report(told, manifest)).text)
-    assert "4,711" in text
-    assert "In the long run." in text
-    silent = summary | {"sensitivity": [], "cutoff": None}
-    assert "unseen reason" not in render_report(silent, manifest)
+def test_the_cutoff_stands_in_words_and_on_the_risk(summary: RunSummary, manifest: Manifest) -> None:
+    page = render_report(summary, manifest)
+    assert summary["cutoffs"][0]["words"] in _text(page)
+    chart = draw_charts(summary)["by_risk"]
+    assert chart is not None
+    assert "cut-off 0.433" in chart
+    assert str(chart) in page
 
 
-def test_page_loads_nothing_from_elsewhere(summary: dict[str, Any], manifest: dict[str, Any]) -> None:
+def test_who_gets_measured_is_told(summary: RunSummary, manifest: Manifest) -> None:
+    text = _text(render_report(summary, manifest))
+    measuring = summary["measuring"]
+    assert measuring is not None
+    assert "How well can we tell who gets measured?" in text
+    for said in (measuring["words"], measuring["worth"], "days since albumin: higher at unmeasured visits"):
+        assert said in text
+    assert "Not seen by this model: remark (text with many different entries)" in text
+    assert "3 percentage points off" in text
+    assert "an analysis, no promise" in text
+    complete: RunSummary = {**summary, "measuring": {**measuring, "not_used": {}}}
+    assert "A gap" not in _text(render_report(complete, manifest))
+
+
+def test_a_claim_that_does_not_look_at_measuring_says_so(summary: RunSummary, manifest: Manifest) -> None:
+    paper: RunSummary = {
+        **summary,
+        "claim": "visits",
+        "preset": "paper",
+        "measuring": None,
+        "sensitivity": [],
+        "judged": 169,
+        "risk_is_probability": False,
+    }
+    text = _text(render_report(paper, manifest))
+    assert "does not look at who gets measured" in text
+    assert "169 were set aside to decide the release" in text
+    assert "unseen reason" not in text
+    assert "score without a unit" in text
+
+
+def test_page_loads_nothing_from_elsewhere(summary: RunSummary, manifest: Manifest) -> None:
     page = render_report(summary, manifest)
     tags = Tags(page).tags
     for tag, attrs in tags:
@@ -98,7 +137,7 @@ def test_page_loads_nothing_from_elsewhere(summary: dict[str, Any], manifest: di
     assert "https://" not in page
 
 
-def test_policy_allows_only_our_script(summary: dict[str, Any], manifest: dict[str, Any]) -> None:
+def test_policy_allows_only_our_script(summary: RunSummary, manifest: Manifest) -> None:
     import base64
     import hashlib
 
@@ -114,25 +153,30 @@ def test_policy_allows_only_our_script(summary: dict[str, Any], manifest: dict[s
     assert "default-src 'none'" in policy
 
 
-def _hostile(summary: dict[str, Any], manifest: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _hostile(summary: RunSummary, manifest: Manifest) -> tuple[RunSummary, Manifest]:
     """Every text the data or the command line can set carries markup."""
     text = json.dumps(summary).replace('"cholesterol"', json.dumps(HOSTILE))
-    bad = json.loads(text)
-    bad |= {
-        key: f"{summary[key]} {HOSTILE}" for key in ("promise", "assumption", "limits", "tolerance_in_words")
-    }
+    bad = cast("RunSummary", json.loads(text))
+    for key in ("promise", "assumption", "limits", "tolerance_in_words"):
+        bad[key] = f"{summary[key]} {HOSTILE}"
+    assert bad["measuring"] is not None
+    bad["measuring"]["reasons"][0]["column"] = HOSTILE
+    bad["measuring"]["columns"] = [HOSTILE]
+    bad["measuring"]["not_used"] = {HOSTILE: HOSTILE}
+    bad["cutoffs"][0]["words"] = bad["reason_words"][HOSTILE] = HOSTILE
     bad["unit"] = HOSTILE
     bad["withheld_by_reason"] = {HOSTILE: summary["withheld"]}
     bad["subgroups"][0]["title"] = HOSTILE
     bad["subgroups"][0]["groups"][0]["group"] = HOSTILE
     bad["data"]["attributes"] = [HOSTILE]
     bad["data"]["ignored"] = {HOSTILE: HOSTILE}
+    bad["data"]["fine"] = [HOSTILE]
     config = {**manifest["config"], "target": HOSTILE, "exclude": [HOSTILE]}
-    source = {**manifest["input"], "file": HOSTILE, "dropped_rows": {HOSTILE: 1}}
+    source: InputRecord = {**manifest["input"], "file": HOSTILE, "dropped_rows": {HOSTILE: 1}}
     return bad, {**manifest, "config": config, "input": source}
 
 
-def test_hostile_names_stay_inert(summary: dict[str, Any], manifest: dict[str, Any]) -> None:
+def test_hostile_names_stay_inert(summary: RunSummary, manifest: Manifest) -> None:
     clean, dirty = Tags(render_report(summary, manifest)), Tags(render_report(*_hostile(summary, manifest)))
     for tag in ("script", "img", "style"):
         count = sum(name == tag for name, _ in clean.tags)
@@ -145,17 +189,14 @@ def test_hostile_names_stay_inert(summary: dict[str, Any], manifest: dict[str, A
     assert "\u202e" not in shown
 
 
-def test_numbers_of_every_table_come_from_the_summary(
-    summary: dict[str, Any], manifest: dict[str, Any]
-) -> None:
+def test_numbers_of_every_table_come_from_the_summary(summary: RunSummary, manifest: Manifest) -> None:
     content = page_content(summary, manifest)
-    validation = summary["validation"]
-    assert [row["cells"][1] for row in content["curve_rows"]] == [
-        f"{p['released']:,}" for p in validation["curve"]
+    assert [row["cells"][2] for row in content["curve_rows"]] == [
+        f"{p['released']:,}" for p in summary["curve"]
     ]
     assert sum(row["chosen"] for row in content["curve_rows"]) == 1
     assert [row["error"].split("\u00a0")[0] for row in content["accuracy"]] == [
-        number(error) for error in validation["mae"].values()
+        number(error) for error in summary["accuracy"]["mae"].values()
     ]
     groups = summary["subgroups"][0]["groups"]
     assert [g["released"] for g in content["subgroups"][0]["groups"]] == [
@@ -164,7 +205,7 @@ def test_numbers_of_every_table_come_from_the_summary(
     assert {row["lab"] for row in content["data"]["heat_map"]} == set(summary["data"]["labs"])
 
 
-def test_bars_of_the_value_chart_add_up(summary: dict[str, Any]) -> None:
+def test_bars_of_the_value_chart_add_up(summary: RunSummary) -> None:
     chart = draw_charts(summary)["by_value"]
     assert chart is not None
     tips = set(re.findall(r'data-tip="[^"]*?: ([\d,]+) released, ([\d,]+) withheld"', chart))
@@ -175,13 +216,15 @@ def test_bars_of_the_value_chart_add_up(summary: dict[str, Any]) -> None:
     assert tips == {pair for pair in expected if pair != ("0", "0")}
 
 
-def test_a_run_without_missing_values_renders(summary: dict[str, Any], manifest: dict[str, Any]) -> None:
-    empty = {"edges": [], "released": [], "withheld": []}
-    nothing = summary | {
+def test_a_run_without_missing_values_renders(summary: RunSummary, manifest: Manifest) -> None:
+    empty: Histogram = {"edges": [], "released": [], "withheld": []}
+    nothing: RunSummary = {
+        **summary,
         "missing": 0,
         "released": 0,
         "withheld": 0,
         "withheld_by_reason": {},
+        "by_risk": empty,
         "by_value": empty,
         "by_gap": {**empty, "no_earlier_value": {"released": 0, "withheld": 0}},
         "subgroups": [],
@@ -193,7 +236,7 @@ def test_a_run_without_missing_values_renders(summary: dict[str, Any], manifest:
     assert "None" not in " ".join(Tags(page).text)
 
 
-def test_page_stays_small(summary: dict[str, Any], manifest: dict[str, Any]) -> None:
+def test_page_stays_small(summary: RunSummary, manifest: Manifest) -> None:
     wide = json.loads(json.dumps(summary))
     names = [f"lab {i}" for i in range(300)]
     wide["data"] |= {
@@ -236,12 +279,52 @@ def test_ticks_are_round_and_inside() -> None:
     assert from_zero(1, "", number, whole=True).ticks == (0.0, 1.0)
 
 
-def test_a_level_chosen_after_looking_is_told_as_such(
-    summary: dict[str, Any], manifest: dict[str, Any]
-) -> None:
-    text = " ".join(Tags(render_report(summary, manifest | {"levels_chosen_after_looking": True})).text)
+def test_a_second_look_is_told_as_such(summary: RunSummary, manifest: Manifest) -> None:
+    text = _text(render_report(as_second_look(summary), manifest))
     assert "No guarantee" in text
     assert "Promised" not in text
-    assert "chosen after looking: nothing is guaranteed" in text
+    assert "Second look at the same visits: no guarantee." in text
+    assert "An earlier run showed these visits" in text
+    assert "nothing is guaranteed" in text
     assert "on average at most 20" not in text
-    assert "Promised" in " ".join(Tags(render_report(summary, manifest)).text)
+    assert "Promised" in _text(render_report(summary, manifest))
+
+
+def test_a_refusal_says_why_and_what_would_help(summary: RunSummary, manifest: Manifest) -> None:
+    why = "a level of 0.05 needs 100 patients; these are worth 60. Give more patients, or a level of 0.09"
+    refused: RunSummary = {
+        **summary,
+        "promise": "",
+        "assumption": "",
+        "limits": "",
+        "no_promise": why,
+        "released": 0,
+        "withheld": summary["missing"],
+    }
+    text = _text(render_report(refused, manifest))
+    assert "No guarantee" in text
+    assert "A level of 0.05 needs 100 patients" in text
+    assert "Promised" not in text
+    assert nothing_released(refused) == ""
+
+
+def test_an_empty_release_says_what_would_help(summary: RunSummary, manifest: Manifest) -> None:
+    empty: RunSummary = {**summary, "released": 0, "withheld": summary["missing"]}
+    text = _text(render_report(empty, manifest))
+    assert "No cut-off keeps the level asked for" in text
+    assert "At a level of 10 % about 82 values would be released" in text
+
+
+def test_a_confident_promise_is_told_with_its_confidence(summary: RunSummary, manifest: Manifest) -> None:
+    confident: RunSummary = {**summary, "promise_kind": "confident"}
+    text = _text(render_report(confident, manifest))
+    assert "with 90 % confidence at most 20 % of the released values" in text
+    assert "asked for 90 % confidence and released" in text
+
+
+def test_a_summary_of_another_version_is_refused(run_folder: Path) -> None:
+    old = json.loads((run_folder / "summary.json").read_text())
+    del old["cutoffs"]
+    (run_folder / "summary.json").write_text(json.dumps(old))
+    with pytest.raises(OptionError, match="this version"):
+        write_report(run_folder)

@@ -53,7 +53,7 @@ def test_what_was_learnt_comes_back_to_the_byte(claim: str, folder: Path) -> Non
     assert (found.measuring is None) == (kept.measuring is None)
     if kept.measuring is not None and found.measuring is not None:
         assert found.measuring.state()[1] == kept.measuring.state()[1]
-        assert found.measuring.names == kept.measuring.names
+        assert found.measuring.columns == kept.measuring.columns
     assert found.cutoffs == kept.cutoffs
     assert (found.plausible, found.past_only, found.calendar) == (
         kept.plausible,

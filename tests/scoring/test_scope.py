@@ -54,7 +54,7 @@ def test_under_later_the_months_to_come_are_in_scope(fresh: pl.DataFrame) -> Non
     words = later.promised()
     assert "as they come in after the fit" in words.promise
     assert "months to come" in words.assumption
-    assert "calendar time" not in words.assumption
+    assert "(time between visits, " in words.assumption
 
 
 def test_more_visits_than_any_fitted_patient_had_are_out_of_scope(scorer: Scorer) -> None:

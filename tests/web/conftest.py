@@ -10,7 +10,7 @@ import pytest
 from helpers.review_run import shared_run
 
 if TYPE_CHECKING:
-    from review_client import TestClient
+    from helpers.review_client import TestClient
 
     from safeimpute.web.run_data import RunData
 
@@ -35,7 +35,7 @@ def run(own_folder: Path) -> "RunData":
 
 @pytest.fixture
 def client(run: "RunData") -> "Iterator[TestClient]":
-    from review_client import reviewing
+    from helpers.review_client import reviewing
 
     with reviewing(run) as client:
         yield client

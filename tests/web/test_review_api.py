@@ -39,6 +39,8 @@ def test_the_run_is_told_with_its_promise(client: TestClient, run: RunData) -> N
     assert told["released"] + told["withheld"] == told["missing"] == len(run.imputations)
     assert told["promise"] == run.summary["promise"]
     assert told["guaranteed"]
+    assert told["cutoffs"] == run.summary["cutoffs"]
+    assert told["reason_words"].keys() == told["withheld_by_reason"].keys()
     assert told["released"] > 0
     assert told["withheld"] > 0
 
@@ -89,12 +91,15 @@ def test_a_course_shows_what_was_measured_and_why(client: TestClient, run: RunDa
     assert measured.count(False) == len(course["imputations"])
     imputed = {each["imputation"]: each for each in course["imputations"]}[row["imputation"]]
     assert imputed["value"] == row["value"]
+    assert imputed["cutoff"] == run.summary["cutoffs"][0]["risk"]
     assert not measured[course["days"].index(imputed["day"])]
     carried = [each["why"] for each in course["imputations"] if each["why"]]
     assert carried
     for why in carried:
         assert 0 < why["own_weight"] + why["others_weight"] <= 1 + 1e-6
         assert all(own["gap_days"] != 0 for own in why["own"])
+        used = {round(own["value"], 3) for own in why["own"]}
+        assert used <= {round(value, 3) for value in course["labs"][0]["values"] if value is not None}
     assert client.get("/api/patients/99999").status_code == 409
 
 
@@ -177,14 +182,15 @@ def test_a_folder_that_is_no_run_is_refused(run: RunData) -> None:
 
 def test_a_new_run_is_labelled_as_chosen_after_looking(client: TestClient, run: RunData) -> None:
     config = run.manifest["config"]
-    same = {"tolerance": config["tolerance"], "fdr": config["fdr"]}
-    assert client.post("/api/rerun", json=same).status_code == 409
+    for tolerance in (config["tolerance"], "20.0 %"):
+        same = {"tolerance": tolerance, "fdr": config["fdr"]}
+        assert client.post("/api/rerun", json=same).status_code == 409
     assert client.post("/api/rerun", json={"tolerance": "-3", "fdr": 0.2}).status_code == 409
     assert client.post("/api/rerun", json={"tolerance": "20%", "fdr": 1.5}).status_code == 422
     assert client.get("/rerun/report").status_code == 409
-    started = client.post("/api/rerun", json={"tolerance": "25%", "fdr": 0.2}).json()
+    started = client.post("/api/rerun", json={"tolerance": "25%", "fdr": 0.3}).json()
     assert started["state"] == "running"
-    assert client.post("/api/rerun", json={"tolerance": "25%", "fdr": 0.3}).status_code == 409
+    assert client.post("/api/rerun", json={"tolerance": "25%", "fdr": 0.35}).status_code == 409
     status = started
     deadline = time.monotonic() + 300
     while status["state"] == "running":
@@ -192,11 +198,12 @@ def test_a_new_run_is_labelled_as_chosen_after_looking(client: TestClient, run: 
         time.sleep(0.3)
         status = client.get("/api/rerun").json()
     assert status["state"] == "finished", status["lines"]
-    assert "no guarantee" in status["promise"]
+    assert status["label"] == "level chosen after looking: no guarantee"
+    assert status["promise"].startswith("Second look at the same visits: no guarantee.")
     folder = run.folder.with_name(status["folder"])
     written = json.loads((folder / "run.json").read_text())
-    assert written["levels_chosen_after_looking"]
-    assert (written["config"]["tolerance"], written["config"]["fdr"]) == ("25%", 0.2)
+    assert written["second_look"]
+    assert (written["config"]["tolerance"], written["config"]["fdr"]) == ("25%", 0.3)
     assert written["config"]["best"] == config["best"]
     page = client.get("/rerun/report").text
     assert "No guarantee" in page

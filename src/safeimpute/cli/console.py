@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 
 
 def print_columns(visits: "Visits") -> None:
-    """Say which column was taken for what."""
+    """Say which column was taken for what, and how to say otherwise."""
     typer.echo(f"Labs: {', '.join(visits.labs)}")
     typer.echo(f"Attributes: {', '.join(visits.attributes) or 'none'}")
+    if visits.arrays.fine_names:
+        typer.echo(f"Only for who gets measured: {', '.join(visits.arrays.fine_names)}")
     for name, reason in sorted(visits.ignored.items()):
         typer.echo(f"Not used: {name} ({reason})")
+    typer.echo("To say otherwise: --labs, --attributes, --exclude")
     if visits.merged_rows:
         typer.echo(f"Merged: {visits.merged_rows:,} rows shared a patient and a time with another row")
 

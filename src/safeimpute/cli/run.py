@@ -11,6 +11,8 @@ from safeimpute.cli.fit_flags import MACHINE, flag_with, flags_of, given, refuse
 from safeimpute.cli.progress import shown_progress
 
 if TYPE_CHECKING:
+    from safeimpute.estimator import SafeImputer
+    from safeimpute.records.looks import Look
     from safeimpute.settings import Settings
 
 DEMO_OUT = Path("out/demo")  # the demo's own place, which it writes anew each time
@@ -105,26 +107,55 @@ def carry_out(
     """Fit, release, and write the run's folder; `earlier` is a run on the same visits that was looked at."""
     from safeimpute.cli.console import print_columns, print_summary
     from safeimpute.estimator import SafeImputer
+    from safeimpute.records.looks import record_look
     from safeimpute.report.figures import draw_figures
     from safeimpute.report.html import write_report
     from safeimpute.report.review_folder import write_review
-    from safeimpute.report.run_folder import showed_other_levels, write_run
+    from safeimpute.report.run_folder import write_run
     from safeimpute.runtime.files import finished_folder, require_new_folder
 
     require_new_folder(out, force=force)
     imputer = SafeImputer(**vars(settings))
     with shown_progress(quiet) as progress:
-        imputer.fit(table, progress=progress)
-    if not quiet:
-        print_columns(imputer.visits_)
-    looked_before = any(showed_other_levels(seen, imputer, source) for seen in (out, earlier or out))
+        imputer.fit(table, progress=progress, on_visits=None if quiet else print_columns)
+    look, second = _look(imputer, out, earlier)
     imputations = imputer.impute(table)
     with finished_folder(out, force=force) as folder:
-        summary = write_run(folder, imputer, imputations, source, columns, looked_before=looked_before)
+        summary = write_run(folder, imputer, imputations, source, columns, second_look=second)
         write_review(folder, imputer)
         if why:
             imputer.explain(table).write_parquet(folder / "why.parquet")
         draw_figures(folder)
         write_report(folder)
+    warning = record_look(out, look)
+    if warning:
+        typer.echo(f"safeimpute: {warning}", err=True)
     if not quiet:
         print_summary(summary, out)
+
+
+def _look(imputer: "SafeImputer", out: Path, earlier: Path | None) -> "tuple[Look, bool]":
+    """This run as a look at its visits, and whether runs beside it showed them before with other choices."""
+    from datetime import UTC, datetime
+
+    from safeimpute.records.looks import Look, earlier_looks, is_second_look, looks_fingerprint
+
+    settings = imputer.settings_
+    look = Look(
+        fingerprint=looks_fingerprint(imputer.visits_.arrays),
+        target=settings.target,
+        tolerance=settings.tolerance,
+        fdr=settings.fdr,
+        seed=settings.random_state,
+        claim=settings.claim,
+        preset=settings.preset,
+        promise=settings.promise,
+        confidence=settings.confidence,
+        when=datetime.now(UTC).isoformat(timespec="seconds"),
+        run=out.name,
+    )
+    places = {folder.resolve().parent: folder for folder in (out, earlier or out)}
+    seen = [
+        each for folder in places.values() for each in earlier_looks(folder, look.fingerprint, look.target)
+    ]
+    return look, is_second_look(seen, look)

@@ -6,12 +6,11 @@ chosen after looking carries no promise of its own.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict
 
 import numpy as np
 
 from safeimpute.estimator import SafeImputer, rule_of
-from safeimpute.evaluation.run_summary import LevelOutcome
+from safeimpute.evaluation.run_summary import LevelOutcome, SliderGrid, ToleranceOutcomes
 from safeimpute.records.arrays import BoolArray, FloatArray
 from safeimpute.records.units import target_unit
 from safeimpute.selection.bh import ROUNDING
@@ -25,29 +24,6 @@ CURVE_LEVELS = tuple(round(0.05 * step, 2) for step in range(1, 11))
 SLIDER_LEVELS = tuple(round(0.01 * step, 2) for step in range(1, 51))
 TOLERANCE_FACTORS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0)
 FIRST_STEP = 8  # thresholds tried at once
-
-
-class ToleranceOutcomes(TypedDict):
-    """The outcome at every level, at one tolerance."""
-
-    tolerance: str  # as a user would type it
-    words: str
-    released: list[int]
-    risky: list[float]
-    power: list[float]
-    mae: list[float | None]
-
-
-class SliderGrid(TypedDict):
-    """The outcome at every setting of the page's two sliders."""
-
-    levels: list[float]
-    chosen_level: int
-    chosen_tolerance: int
-    candidates: int  # missing values inside the promise
-    judged: int  # measured visits the outcomes are judged by
-    confident: bool  # the run itself asked for confidence; the sliders follow the average rule
-    tolerances: list[ToleranceOutcomes]
 
 
 @dataclass(frozen=True)
@@ -168,9 +144,7 @@ def _last_safe(entries: Entries, thresholds: FloatArray, alpha: float) -> float:
 def explore_run(imputer: SafeImputer) -> SliderGrid:
     """The page's sliders for a fitted run."""
     settings = imputer.current_settings()
-    return slider_grid(
-        imputer.calibrated_, settings.allowed_error, rule_of(settings), target_unit(settings)
-    )
+    return slider_grid(imputer.calibrated_, settings.allowed_error, rule_of(settings), target_unit(settings))
 
 
 def slider_grid(calibrated: Calibrated, tolerance: Tolerance, rule: Rule, unit: str | None) -> SliderGrid:

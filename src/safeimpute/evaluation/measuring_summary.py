@@ -41,10 +41,7 @@ def summarise_measuring(
             {"column": each.column, "share": each.share, "direction": each.direction}
             for each in diagnosis.reasons
         ],
-        "columns": [
-            name for name, each in visits.roles.items() if each.role in ("target", "lab", "attribute", "fine")
-        ],
-        "features": list(diagnosis.columns),
+        "columns": list(diagnosis.columns),
         "not_used": dict(visits.ignored),
     }
 

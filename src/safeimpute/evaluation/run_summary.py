@@ -1,4 +1,4 @@
-"""A run's result as typed data: what summary.json holds, and all that report, page and terminal are made from.
+"""A run's result as typed data: what summary.json and the page's sliders hold, all that is shown is made from it.
 
 Everything is plain and finite, so that it can be written as JSON; what does not exist is None.
 """
@@ -72,7 +72,6 @@ class MeasuringSummary(TypedDict):
     outside: int  # missing values no measured visit resembles
     reasons: list[MeasuringReason]
     columns: list[str]  # of the table, used by the model
-    features: list[str]  # what the model made of them
     not_used: dict[str, str]  # columns of the table it did not see, and why
 
 
@@ -114,6 +113,29 @@ class LevelOutcome(TypedDict):
     )
     power: float  # share of the acceptable ones that lie up to it
     mae: float | None
+
+
+class ToleranceOutcomes(TypedDict):
+    """The outcome at every level, at one tolerance."""
+
+    tolerance: str  # as a user would type it
+    words: str
+    released: list[int]
+    risky: list[float]
+    power: list[float]
+    mae: list[float | None]
+
+
+class SliderGrid(TypedDict):
+    """The outcome at every setting of the page's two sliders."""
+
+    levels: list[float]
+    chosen_level: int
+    chosen_tolerance: int
+    candidates: int  # missing values inside the promise
+    judged: int  # measured visits the outcomes are judged by
+    confident: bool  # the run itself asked for confidence; the sliders follow the average rule
+    tolerances: list[ToleranceOutcomes]
 
 
 class Spread(TypedDict):

@@ -113,7 +113,7 @@ def _cutoffs(cutoffs: Mapping[int, Cutoff], settings: Settings) -> list[CutoffSu
             "risk": cutoff.risk,
             "share": cutoff.share,
             "patients": cutoff.patients,
-            "visits": cutoff.entries,
+            "visits": cutoff.visits,
             "words": cutoff_in_words(cutoff, settings),
         }
         for group, cutoff in sorted(cutoffs.items())
@@ -125,13 +125,13 @@ def cutoff_in_words(cutoff: Cutoff, settings: Settings) -> str:
     level = f"{100 * settings.fdr:g} %"
     if cutoff.risk is None:
         return (
-            f"No cut-off keeps the level of {level}: among the {cutoff.entries:,} measured visits that can be judged, "
+            f"No cut-off keeps the level of {level}: among the {cutoff.visits:,.0f} measured visits that can be judged, "
             f"even the least risky imputations are off too often, or too few patients vouch for them."
         )
     share = 0.0 if cutoff.share is None else cutoff.share
     if settings.claim == "visits":
         return (
-            f"Values with a risk of up to {cutoff.risk:.3g} are released. Of the {cutoff.entries:,} visits set aside "
+            f"Values with a risk of up to {cutoff.risk:.3g} are released. Of the {cutoff.visits:,.0f} visits set aside "
             f"to calibrate, {100 * share:.0f} % of those up to this risk are off by the tolerance or more."
         )
     return (

@@ -10,6 +10,7 @@ import numpy as np
 
 from safeimpute.measuring.features import MeasuringTable
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.runtime.threads import side_by_side
 from safeimpute.splits.streams import Stream, generator
 from safeimpute.systems.state import Arrays, Plain, State
 from safeimpute.systems.trees import BaggedTrees, Table, TreeSettings, train_trees
@@ -100,16 +101,17 @@ def learn_measuring(
 ) -> MeasuringModel:
     """Learn, for every fold, who is a candidate rather than measured among the patients of the other folds."""
     per_patient = np.bincount(patient)[patient]
-    learnt = []
-    for number in range(folds):
+
+    def of_fold(number: int) -> FoldMeasuring:
         others = fold != number
         learn = others & (measured | candidate)
         overall = int(np.sum(learn & candidate)) / max(int(np.sum(learn & measured)), 1)
         reach = (time[others].min(), time[others].max()) if calendar else (-np.inf, np.inf)
         trees = _bag(table, candidate.astype(np.float64), learn, fold, number, folds, seed)
         most = FARTHEST * int(per_patient[others].max())
-        learnt.append(FoldMeasuring(trees, overall, float(reach[0]), float(reach[1]), most))
-    return MeasuringModel(tuple(learnt), table.columns)
+        return FoldMeasuring(trees, overall, float(reach[0]), float(reach[1]), most)
+
+    return MeasuringModel(tuple(side_by_side(of_fold, range(folds), len(time))), table.columns)
 
 
 def _bag(

@@ -91,6 +91,8 @@ class AllowableError(_Entry):
 
 
 class Range(_Entry):
+    """From `low` to `high`, both included."""
+
     low: float
     high: float
 
@@ -157,6 +159,8 @@ class DiabetesCodes(_Entry):
 
 
 class Catalogue(_Entry):
+    """All labs by name, and the codes of diabetes by vocabulary."""
+
     labs: dict[str, Lab]
     diabetes: dict[str, DiabetesCodes]
     omop_units: dict[int, str]

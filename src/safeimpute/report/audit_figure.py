@@ -1,13 +1,13 @@
 """The audit as a picture: achieved share of bad releases and power against the level asked for."""
 
 from pathlib import Path
-from typing import Any
 
+from safeimpute.evaluation.audit import Audit
 from safeimpute.report.figure_style import one_panel, save, styled
 from safeimpute.report.figures import level_panel
 
 
-def draw_audit(report: dict[str, Any], folder: Path) -> list[Path]:
+def draw_audit(report: Audit, folder: Path) -> list[Path]:
     """The achieved FDR should lie on or below the dashed line."""
     with styled():
         figure, axes = one_panel()

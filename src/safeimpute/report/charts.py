@@ -1,6 +1,6 @@
 """The report's pictures as inline SVG, each from the run's summary alone."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -38,7 +38,7 @@ def draw_charts(summary: RunSummary) -> dict[str, Markup | None]:
     measuring = summary["measuring"]
     limits = [each["risk"] for each in summary["cutoffs"] if each["risk"] is not None]
     return {
-        "by_risk": released_and_withheld(summary["by_risk"], "Risk", None, limits),
+        "by_risk": released_and_withheld(summary["by_risk"], "Risk", None, limits, show="{:g}".format),
         "measuring": measuring and chances(measuring["calibration"], target),
         "curve": trade_off(summary["curve"], summary["fdr"]),
         "by_value": released_and_withheld(summary["by_value"], with_unit(f"Imputed {target}", unit), unit),
@@ -101,14 +101,18 @@ def _level_tip(point: LevelOutcome) -> str:
 
 
 def released_and_withheld(
-    histogram: Histogram, label: str, unit: str | None, limits: Sequence[float] = ()
+    histogram: Histogram,
+    label: str,
+    unit: str | None,
+    limits: Sequence[float] = (),
+    show: Callable[[float], str] = number,
 ) -> Markup | None:
     """Stacked bars: released below, withheld on top; a line at every cut-off among `limits`."""
     edges, released, withheld = histogram["edges"], histogram["released"], histogram["withheld"]
     if not edges:
         return None
     totals = [a + b for a, b in zip(released, withheld, strict=True)]
-    x = Axis(edges[0], edges[-1], nice_ticks(edges[0], edges[-1]), label, number)
+    x = Axis(edges[0], edges[-1], nice_ticks(edges[0], edges[-1]), label, show)
     y = from_zero(max(totals), "Missing values", number, whole=True)
     plot = start_plot(x, y, f"Released and withheld by: {label}")
     for position, (low, high) in enumerate(pairwise(edges)):

@@ -6,9 +6,8 @@ from safeimpute.evaluation.run_summary import MeasuringSummary, RunSummary
 from safeimpute.evaluation.subgroups import GroupOutcome
 from safeimpute.report.background import data_content, model_card
 from safeimpute.report.manifest import Manifest
-from safeimpute.report.palette import number, percent, plain_text, quantity
+from safeimpute.report.palette import number, percent, plain_text, quantity, sentence
 
-LONGEST_SENTENCE = 2000
 MOST_COLUMNS = 40
 THIS_RUN = "this run"
 NOT_PROMISED = (
@@ -35,7 +34,7 @@ def page_content(summary: RunSummary, manifest: Manifest) -> dict[str, Any]:
         "withheld_reasons": _withheld_reasons(summary),
         "nothing_released": nothing_released(summary),
         "promise": _promise(summary),
-        "cutoffs": [plain_text(each["words"], LONGEST_SENTENCE) for each in summary["cutoffs"]],
+        "cutoffs": [sentence(each["words"]) for each in summary["cutoffs"]],
         "what_risk_is": PROBABILITY if summary["risk_is_probability"] else SCORE,
         "measuring": _measuring(summary["measuring"]),
         "not_weighed": NOT_WEIGHED,
@@ -69,7 +68,7 @@ def answer(summary: RunSummary) -> str:
 
 
 def _setting(summary: RunSummary) -> str:
-    data, tolerance = summary["data"], plain_text(summary["tolerance_in_words"])
+    data, tolerance = summary["data"], sentence(summary["tolerance_in_words"])
     return (
         f"An error counts as unacceptable from {tolerance}; {_asked(summary)}. The table holds {data['visits']:,} "
         f"visits of {data['patients']:,} patients; {_calibrated_by(summary)}."
@@ -90,7 +89,7 @@ def _calibrated_by(summary: RunSummary) -> str:
     measured, judged = f"{summary['measured']:,} have a measured value", f"{summary['judged']:,}"
     if summary["claim"] == "visits":
         return f"{measured}, of which {judged} were set aside to decide the release"
-    return f"{measured}; all of them are used, and each decides the release as if it had been missing"
+    return f"{measured}; all are used, and each was also imputed as if it were missing, which decides the release"
 
 
 def _release_bar(summary: RunSummary) -> list[dict[str, Any]]:
@@ -130,19 +129,21 @@ def nothing_released(summary: RunSummary) -> str:
     if not reached:
         return said
     first = reached[0]
-    return f"{said} At a level of {percent(first['fdr'])} about {first['released']:,} values would be released."
+    return (
+        f"{said} At a level of {percent(first['fdr'])} about {first['released']:,} values would be released."
+    )
 
 
 def _promise(summary: RunSummary) -> dict[str, Any]:
     """The three cards: what is promised, under which assumption, and what is not; or that nothing is, and why."""
     if not summary["no_promise"]:
-        cards = {key: plain_text(summary[key], LONGEST_SENTENCE) for key in ("promise", "assumption", "limits")}
+        cards = {key: sentence(summary[key]) for key in ("promise", "assumption", "limits")}
         return {"made": True, **cards, "not_promised": NOT_PROMISED}
     said, why = "Nothing is promised about these values.", summary["no_promise"]
     if summary["second_look"]:
         said, _, why = summary["no_promise"].partition(". ")
         said = f"{said}."
-    why = plain_text(why, LONGEST_SENTENCE)
+    why = sentence(why)
     return {
         "made": False,
         "promise": plain_text(said),
@@ -157,8 +158,8 @@ def _measuring(measuring: MeasuringSummary | None) -> dict[str, Any] | None:
         return None
     columns = [plain_text(name, 40) for name in measuring["columns"]]
     return {
-        "words": plain_text(measuring["words"], LONGEST_SENTENCE),
-        "worth": plain_text(measuring["worth"], LONGEST_SENTENCE),
+        "words": sentence(measuring["words"]),
+        "worth": sentence(measuring["worth"]),
         "off_by": f"{100 * measuring['miscalibration']:.0f}",
         "reasons": [
             {
@@ -208,11 +209,14 @@ def _curve_rows(summary: RunSummary) -> list[dict[str, Any]]:
 
 def _distribution(summary: RunSummary) -> dict[str, str] | None:
     found, unit = summary["distribution"], summary["unit"]
-    means = {kind: found[kind]["mean"] for kind in ("released", "withheld", "measured")}  # type: ignore[literal-required]
+    means = {kind: found[kind]["mean"] for kind in ("released", "withheld", "measured")}
     said = [f"{kind} {quantity(mean, unit)}" for kind, mean in means.items() if mean is not None]
     if not summary["released"]:
         return None
-    return {"means": f"Mean values: {', '.join(said)}.", "warning": plain_text(found["warning"], LONGEST_SENTENCE)}
+    return {
+        "means": f"Mean values: {', '.join(said)}.",
+        "warning": sentence(found["warning"]),
+    }
 
 
 def _without_earlier(summary: RunSummary) -> str | None:

@@ -1,12 +1,13 @@
 """Figures of the data as it came: what was measured, how often, how regularly."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+from safeimpute.evaluation.data_profile import CountHistogram, DataProfile
 from safeimpute.report.charts import holds_the_rest
 from safeimpute.report.figure_style import count_axis, in_percent, one_panel, thousands
 from safeimpute.report.palette import CATEGORIES, MEASURED, NOT_MEASURED, RELEASED, percent, plain_text
@@ -14,7 +15,7 @@ from safeimpute.report.palette import CATEGORIES, MEASURED, NOT_MEASURED, RELEAS
 LONGEST_NAME = 22
 
 
-def draw_all(data: dict[str, Any]) -> dict[str, Callable[[], Figure | None]]:
+def draw_all(data: DataProfile) -> dict[str, Callable[[], Figure | None]]:
     """The figures of a data profile, by file name."""
     return {
         "missingness_heat_map": lambda: missingness_heat_map(data),
@@ -28,7 +29,7 @@ def draw_all(data: dict[str, Any]) -> dict[str, Callable[[], Figure | None]]:
     }
 
 
-def missingness_heat_map(data: dict[str, Any]) -> Figure:
+def missingness_heat_map(data: DataProfile) -> Figure:
     """Labs across, visits down in blocks, sorted by patient and time."""
     shares = np.array(data["heat_map"])
     labs, visits = data["labs"], data["visits"]
@@ -49,7 +50,7 @@ def missingness_heat_map(data: dict[str, Any]) -> Figure:
     return figure
 
 
-def counts(histogram: dict[str, Any], label: str, what: str, centre: float = 0.0) -> Figure | None:
+def counts(histogram: CountHistogram, label: str, what: str, centre: float = 0.0) -> Figure | None:
     """A histogram whose last bin, where it holds the rest, is as wide as the others and says so."""
     edges, heights = histogram["edges"], histogram["counts"]
     if not sum(heights):
@@ -98,7 +99,7 @@ def _shown_labs(patients: Sequence[Sequence[dict[str, float]]], labs: Sequence[s
     return [*([lab] for lab in ordered[:alone]), ordered[alone:]]
 
 
-def _stack(axes: Any, visits: Sequence[dict[str, float]], shown: Sequence[Sequence[str]]) -> None:
+def _stack(axes: Axes, visits: Sequence[dict[str, float]], shown: Sequence[Sequence[str]]) -> None:
     position = np.arange(1, len(visits) + 1)
     bottom = np.zeros(len(visits))
     for colour, group in zip(CATEGORIES, shown, strict=False):

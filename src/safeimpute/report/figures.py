@@ -5,12 +5,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from safeimpute.errors import OptionError
+from safeimpute.evaluation.curves import Curve
+from safeimpute.evaluation.curves import RiskGroup as TestedGroup
+from safeimpute.evaluation.data_profile import DataProfile
+from safeimpute.evaluation.evaluate import Accuracy, ReleaseSummary
+from safeimpute.evaluation.metrics import MeanSe
+from safeimpute.evaluation.run_summary import Histogram, LevelOutcome, RiskGroup, RunSummary
 from safeimpute.report import data_figures
 from safeimpute.report.figure_style import count_axis, in_percent, one_panel, save, styled, thousands
 from safeimpute.report.palette import (
@@ -19,11 +25,13 @@ from safeimpute.report.palette import (
     NEUTRAL,
     RELEASED,
     WITHHELD,
+    number,
     percent,
     plain_text,
     quantity,
     with_unit,
 )
+from safeimpute.report.read_folder import read_summary
 from safeimpute.tolerance import Tolerance
 
 Draw = Callable[[], Figure | None]
@@ -39,15 +47,29 @@ class Error:
     ours: bool
 
 
+class EvaluationContent(TypedDict):
+    """What evaluation.json holds for the figures."""
+
+    unit: str | None
+    splits: int
+    imputation: Accuracy
+    release: list[ReleaseSummary]
+    curves: list[Curve]
+    alignment: list[TestedGroup]
+    data: DataProfile
+
+
 def draw_figures(folder: Path) -> list[Path]:
     """Draw what `summary.json` and `evaluation.json` of a folder hold into `figures/`; returns the files.
 
-    Where both are there, errors of an evaluation's test visits are shown rather than those of validation.
+    Where both are there, errors of an evaluation's test visits are shown rather than the run's own.
     """
     figures: dict[str, Draw] = {}
-    for name, of in (("summary.json", _run_figures), ("evaluation.json", _evaluation_figures)):
-        if (folder / name).is_file():
-            figures |= of(json.loads((folder / name).read_text(encoding="utf-8")))
+    if (folder / "summary.json").is_file():
+        figures |= _run_figures(read_summary(folder))
+    if (folder / "evaluation.json").is_file():
+        text = (folder / "evaluation.json").read_text(encoding="utf-8")
+        figures |= _evaluation_figures(cast("EvaluationContent", json.loads(text)))
     if not figures:
         raise OptionError(
             f"{folder} holds neither summary.json nor evaluation.json. "
@@ -64,12 +86,12 @@ def _drawn(figures: dict[str, Draw]) -> Iterator[tuple[str, Figure]]:
             yield name, figure
 
 
-def _run_figures(summary: dict[str, Any]) -> dict[str, Draw]:
-    target, unit, validation = plain_text(summary["target"], 32), summary["unit"], summary["validation"]
-    preset = summary["preset"]
+def _run_figures(summary: RunSummary) -> dict[str, Draw]:
+    target, unit, judged = plain_text(summary["target"], 32), summary["unit"], summary["accuracy"]
+    preset, values = summary["preset"], f"{judged['visits']:,} measured values"
     errors = [
         Error(f"this run ({name})" if name == preset else name, mae, None, name == preset)
-        for name, mae in validation["mae"].items()
+        for name, mae in judged["mae"].items()
     ]
     return {
         "released_by_value": lambda: released_histogram(
@@ -78,21 +100,23 @@ def _run_figures(summary: dict[str, Any]) -> dict[str, Draw]:
         "released_by_gap": lambda: released_histogram(
             summary["by_gap"], f"Days since {target} was last measured"
         ),
-        "fdr_power": lambda: validation_curve(validation["curve"], summary["fdr"]),
-        "risk_alignment": lambda: risk_alignment(validation["alignment"], unit, "validation values"),
-        "accuracy": lambda: accuracy(errors, unit, f"{validation['visits']:,} validation values"),
+        "released_by_risk": lambda: released_histogram(
+            summary["by_risk"], "Risk", [each["risk"] for each in summary["cutoffs"]]
+        ),
+        "fdr_power": lambda: level_curve(summary["curve"], summary["fdr"]),
+        "risk_alignment": lambda: risk_alignment(summary["alignment"], unit, values),
+        "accuracy": lambda: accuracy(errors, unit, values),
         **data_figures.draw_all(summary["data"]),
     }
 
 
-def _evaluation_figures(evaluation: dict[str, Any]) -> dict[str, Draw]:
+def _evaluation_figures(evaluation: EvaluationContent) -> dict[str, Draw]:
     unit, splits = evaluation["unit"], f"test values, {evaluation['splits']} splits"
     overall = evaluation["imputation"]["mae"]
-    errors = [Error("all imputed", overall["mean"], overall["se"], ours=False)]
-    errors += [
-        Error(f"released at FDR {percent(row['fdr'])}", row["mae"]["mean"], row["mae"]["se"], ours=True)
-        for row in evaluation["release"]
-        if row["mae"]["mean"] is not None
+    named = [("all imputed", overall, False)]
+    named += [(f"released at FDR {percent(row['fdr'])}", row["mae"], True) for row in evaluation["release"]]
+    errors = [
+        Error(name, mae["mean"], mae["se"], ours) for name, mae, ours in named if mae["mean"] is not None
     ]
     return {
         "fdr_power": lambda: evaluation_curves(evaluation["curves"], unit),
@@ -102,9 +126,11 @@ def _evaluation_figures(evaluation: dict[str, Any]) -> dict[str, Draw]:
     }
 
 
-def released_histogram(histogram: dict[str, Any], label: str) -> Figure | None:
-    """Stacked bars over an imputed value or a gap."""
-    edges, released, withheld = (histogram[key] for key in ("edges", "released", "withheld"))
+def released_histogram(
+    histogram: Histogram, label: str, limits: Sequence[float | None] = ()
+) -> Figure | None:
+    """Stacked bars over a risk, an imputed value or a gap, with a line at every cut-off among `limits`."""
+    edges, released, withheld = histogram["edges"], histogram["released"], histogram["withheld"]
     if not edges:
         return None
     figure, axes = one_panel()
@@ -121,6 +147,9 @@ def released_histogram(histogram: dict[str, Any], label: str) -> Figure | None:
         color=WITHHELD,
         label=f"withheld ({sum(withheld):,})",
     )
+    for limit in limits:
+        if limit is not None:
+            axes.axvline(limit, color=INK, linewidth=1.4, label=f"cut-off {number(limit)}")
     axes.set(xlabel=label, ylabel="Missing values")
     axes.margins(x=0.01)
     count_axis(axes)
@@ -129,28 +158,28 @@ def released_histogram(histogram: dict[str, Any], label: str) -> Figure | None:
     return figure
 
 
-def validation_curve(curve: Sequence[dict[str, float]], chosen: float) -> Figure:
-    """What other levels would have given on validation values: exploration, not a promise."""
+def level_curve(curve: Sequence[LevelOutcome], chosen: float) -> Figure:
+    """What other levels would have given, by the errors that decided the run: exploration, not a promise."""
     figure, axes = one_panel()
     levels = [point["fdr"] for point in curve]
     axes.plot([0, max(levels)], [0, max(levels)], color=NEUTRAL, linestyle="--", label="level asked for")
     axes.plot(levels, [p["power"] for p in curve], "o-", color=RELEASED, label="power")
     released = [point for point in curve if point["released"]]
-    errors = [point["fdp"] for point in released]
+    errors = [point["risky"] for point in released]
     axes.plot(
         [point["fdr"] for point in released], errors, "s--", color=ERROR, label="unacceptable among released"
     )
     axes.axvline(chosen, color=INK, linewidth=1.2, label=f"chosen level ({percent(chosen)})")
     axes.set(
-        xlabel="FDR level asked for", ylabel="Share of validation values", xlim=(0, None), ylim=(-0.02, 1.04)
+        xlabel="FDR level asked for", ylabel="Share of measured values", xlim=(0, None), ylim=(-0.02, 1.04)
     )
-    axes.set_title("Exploration on validation values, not a promise")
+    axes.set_title("Exploration, not a promise")
     in_percent(axes, x=True, y=True)
     figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 
-def evaluation_curves(curves: Sequence[dict[str, Any]], unit: str | None) -> Figure:
+def evaluation_curves(curves: Sequence[Curve], unit: str | None) -> Figure:
     """Achieved FDR and power on test values against the level, one panel per tolerance, bands of one SE."""
     columns = min(2, len(curves))
     rows = -(-len(curves) // columns)
@@ -170,14 +199,15 @@ def evaluation_curves(curves: Sequence[dict[str, Any]], unit: str | None) -> Fig
     return figure
 
 
-def level_panel(axes: Axes, points: Sequence[dict[str, Any]]) -> None:
+def level_panel(axes: Axes, points: Sequence[ReleaseSummary]) -> None:
+    """Achieved FDR and power against the level."""
     levels = [point["fdr"] for point in points]
     axes.plot([0, max(levels)], [0, max(levels)], color=NEUTRAL, linestyle="--", label="achieved = asked for")
-    for key, colour, style, label in (
-        ("power", RELEASED, "o-", "power"),
-        ("fdp", ERROR, "s-", "achieved FDR"),
+    for figures, colour, style, label in (
+        ([point["power"] for point in points], RELEASED, "o-", "power"),
+        ([point["fdp"] for point in points], ERROR, "s-", "achieved FDR"),
     ):
-        mean, se = (list(part) for part in zip(*(_mean_se(point[key]) for point in points), strict=True))
+        mean, se = [each["mean"] or 0.0 for each in figures], [each["se"] or 0.0 for each in figures]
         low, high = (
             [m - s for m, s in zip(mean, se, strict=True)],
             [m + s for m, s in zip(mean, se, strict=True)],
@@ -188,30 +218,35 @@ def level_panel(axes: Axes, points: Sequence[dict[str, Any]]) -> None:
     in_percent(axes, x=True, y=True)
 
 
-def risk_alignment(groups: Sequence[dict[str, Any]], unit: str | None, what: str) -> Figure | None:
+def risk_alignment(
+    groups: Sequence[RiskGroup] | Sequence[TestedGroup], unit: str | None, what: str
+) -> Figure | None:
     """Error and share of unacceptable errors in groups of equal size by risk."""
     if not groups:
         return None
     figure = Figure(figsize=(8.6, 3.7))
-    number = [group["group"] for group in groups]
-    for axes, key, colour, label in zip(
-        figure.subplots(1, 2),
-        ("mae", "risky"),
-        (RELEASED, ERROR),
-        (with_unit("Mean absolute error", unit), "Share of unacceptable errors"),
-        strict=True,
-    ):
-        mean, se = zip(*(_mean_se(group[key]) for group in groups), strict=True)
-        axes.bar(number, mean, 0.82, color=colour, yerr=se if any(se) else None, capsize=3, ecolor=INK)
-        axes.set(xlabel="Risk group (1 = lowest risk)", ylabel=label, xticks=number, ylim=(0, None))
-        in_percent(axes, y=key == "risky")
+    error_axes, risky_axes = figure.subplots(1, 2)
+    place = [group["group"] for group in groups]
+    label = with_unit("Mean absolute error", unit)
+    _risk_bars(error_axes, place, [_mean_se(group["mae"]) for group in groups], RELEASED, label)
+    shares = [_mean_se(group["risky"]) for group in groups]
+    _risk_bars(risky_axes, place, shares, ERROR, "Share of unacceptable errors")
+    in_percent(risky_axes, y=True)
     figure.suptitle(f"By risk, groups of equal size: {what}", fontsize=11)
     return figure
 
 
-def _mean_se(entry: Any) -> tuple[float, float]:
+def _risk_bars(
+    axes: Axes, place: Sequence[int], figures: Sequence[tuple[float, float]], colour: str, label: str
+) -> None:
+    mean, se = [each[0] for each in figures], [each[1] for each in figures]
+    axes.bar(place, mean, 0.82, color=colour, yerr=se if any(se) else None, capsize=3, ecolor=INK)
+    axes.set(xlabel="Risk group (1 = lowest risk)", ylabel=label, xticks=place, ylim=(0, None))
+
+
+def _mean_se(entry: MeanSe | float) -> tuple[float, float]:
     """A run gives a number, an evaluation a mean with its standard error."""
-    return (entry["mean"], entry["se"] or 0.0) if isinstance(entry, dict) else (entry, 0.0)
+    return (entry["mean"] or 0.0, entry["se"] or 0.0) if isinstance(entry, dict) else (entry, 0.0)
 
 
 def accuracy(errors: Sequence[Error], unit: str | None, what: str) -> Figure:

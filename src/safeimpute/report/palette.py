@@ -16,12 +16,18 @@ NOT_MEASURED = "#EEF0F3"
 MEASURED = "#08527F"
 CATEGORIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 NBSP = "\u00a0"
+LONGEST_SENTENCE = 2000
 
 
 def plain_text(text: object, longest: int = 200) -> str:
     """A name from the data without invisible or control characters, cut where it would not fit."""
     shown = "".join("\ufffd" if unicodedata.category(c).startswith("C") else c for c in str(text))
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
+
+
+def sentence(text: object) -> str:
+    """A sentence from the summary as it is shown: a number stays with its percent sign."""
+    return plain_text(text, LONGEST_SENTENCE).replace(" %", f"{NBSP}%")
 
 
 def with_unit(name: str, unit: str | None, longest: int = 32) -> str:

@@ -6,11 +6,14 @@ from typing import Literal
 
 import numpy as np
 
-from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
-from safeimpute.selection.ledger import Entries, Ledger, below, keep_ledger
+from safeimpute.records.arrays import FloatArray, IntArray
+from safeimpute.selection.ledger import Entries, Ledger, Worth, below, keep_ledger
 
 Promise = Literal["average", "confident"]
-FEWEST_RISKY = 5.0  # the level times the effective patients below a threshold must come to this many
+FEWEST_VISITS, FEWEST_PATIENTS = (
+    4.0,
+    2.0,
+)  # what the level times the effective visits, and patients, must come to
 LARGEST_STAKE = 0.95  # of what one patient could cost
 
 
@@ -20,28 +23,25 @@ class Cutoff:
 
     risk: float | None
     share: float | None  # weighted share of risky values at or below it, as the ledger has it
-    patients: (
-        float  # of equal size, worth those below the cut-off, or below the largest threshold without one
-    )
-    entries: int  # measured visits that took part
+    visits: float  # of equal weight, worth the measured ones within the promise
+    patients: float  # likewise
 
 
 def average_cutoff(entries: Entries, thresholds: FloatArray, alpha: float) -> Cutoff:
     """The largest threshold at which the ledger bears one more costly patient and one more risky visit.
 
     The balance is the excess over the level seen; the two corrections pay for the threshold having been chosen by
-    it (docs/guarantee.md). Thresholds with too few patients below them are not tried, which reads no error.
+    it (docs/guarantee.md).
     """
     ledger = keep_ledger(entries, thresholds, alpha)
     correction = ledger.patient_cost + (1.0 - alpha) * ledger.visit_weight
-    safe = np.flatnonzero(enough_below(ledger, alpha) & (ledger.balance + correction <= 0.0))
+    safe = np.flatnonzero((ledger.weight > 0.0) & (ledger.balance + correction <= 0.0))
     return _cutoff(ledger, entries, alpha, int(safe[-1]) if len(safe) else None)
 
 
-def enough_below(ledger: Ledger, alpha: float) -> BoolArray:
-    """Where a level of alpha means a countable number of risky values."""
-    enough: BoolArray = alpha * ledger.patients >= FEWEST_RISKY
-    return enough
+def enough(worth: Worth, alpha: float) -> bool:
+    """Whether a level of alpha stands for a countable number of risky values; reads no error."""
+    return alpha * worth.visits >= FEWEST_VISITS and alpha * worth.patients >= FEWEST_PATIENTS
 
 
 def confident_cutoff(entries: Entries, thresholds: FloatArray, alpha: float, confidence: float) -> Cutoff:
@@ -52,7 +52,7 @@ def confident_cutoff(entries: Entries, thresholds: FloatArray, alpha: float, con
     """
     ledger = keep_ledger(entries, thresholds, alpha)
     chosen: int | None = None
-    for place in _sequence(entries, thresholds, alpha, enough_below(ledger, alpha)):
+    for place in _sequence(entries, thresholds, alpha):
         balance = _at(entries, entries.weight * (entries.risky - alpha), thresholds, place)
         stake = predicted_stake(entries, thresholds, place, alpha, confidence)
         if log_wealth(balance, stake) < -math.log(1.0 - confidence):
@@ -98,23 +98,21 @@ def _at(entries: Entries, amount: FloatArray, thresholds: FloatArray, place: int
     return sums.astype(np.float64)
 
 
-def _sequence(entries: Entries, thresholds: FloatArray, alpha: float, enough: BoolArray) -> IntArray:
+def _sequence(entries: Entries, thresholds: FloatArray, alpha: float) -> IntArray:
     """Thresholds upwards from the one whose proof the risks alone predict to be the clearest."""
-    if not enough.any():
+    if not len(thresholds):
         return np.empty(0, np.int64)
     excess = entries.weight * (entries.risk - alpha)
     noise = np.square(entries.weight) * (
         entries.risk * (1.0 - entries.risk) + np.square(entries.risk - alpha)
     )
     mean, variance = below(entries.risk, excess, thresholds), below(entries.risk, noise, thresholds)
-    clarity = np.where(enough, -mean / np.sqrt(np.maximum(variance, 1e-12)), -np.inf)
-    return np.arange(int(np.argmax(clarity)), len(thresholds))
+    return np.arange(int(np.argmax(-mean / np.sqrt(np.maximum(variance, 1e-12)))), len(thresholds))
 
 
 def _cutoff(ledger: Ledger, entries: Entries, alpha: float, place: int | None) -> Cutoff:
+    worth = entries.worth
     if place is None:
-        return Cutoff(
-            None, None, float(ledger.patients[-1]) if len(ledger.patients) else 0.0, len(entries.risk)
-        )
+        return Cutoff(None, None, worth.visits, worth.patients)
     share = float(ledger.balance[place] / ledger.weight[place] + alpha)
-    return Cutoff(float(ledger.thresholds[place]), share, float(ledger.patients[place]), len(entries.risk))
+    return Cutoff(float(ledger.thresholds[place]), share, worth.visits, worth.patients)

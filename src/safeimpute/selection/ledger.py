@@ -32,6 +32,22 @@ class Entries:
             self.patient[rows], self.risk[rows], self.weight[rows], self.risky[rows], self.n_patients
         )
 
+    @property
+    def worth(self) -> "Worth":
+        """How many equally weighted visits and patients these are worth."""
+        return Worth(
+            effective_size(self.weight),
+            effective_size(np.bincount(self.patient, self.weight).astype(np.float64)),
+        )
+
+
+@dataclass(frozen=True)
+class Worth:
+    """Effective sizes, (sum w)^2 / sum w^2."""
+
+    visits: float
+    patients: float
+
 
 @dataclass(frozen=True)
 class Ledger:
@@ -42,7 +58,12 @@ class Ledger:
     patient_cost: FloatArray  # balance of one patient beyond the level, counted by that balance
     weight: FloatArray  # of all visits at or below the threshold
     visit_weight: FloatArray  # of one of them, counted by that weight
-    patients: FloatArray  # of equal size, worth those below the threshold
+
+
+def effective_size(weights: FloatArray) -> float:
+    """(sum w)^2 / sum w^2: how many equally weighted units the weighted ones are worth."""
+    squares = float(np.square(weights).sum())
+    return float(weights.sum()) ** 2 / squares if squares > 0 else 0.0
 
 
 def risk_grid(risk: FloatArray, most: int = THRESHOLDS) -> FloatArray:
@@ -59,13 +80,11 @@ def keep_ledger(entries: Entries, thresholds: FloatArray, alpha: float) -> Ledge
     for part in _spans(len(thresholds), entries.n_patients):
         balance = per_patient(entries, amount, thresholds[part])
         size = per_patient(entries, entries.weight, thresholds[part])
-        total, squares = size.sum(axis=0), np.square(size).sum(axis=0)
-        effective = np.divide(total**2, squares, out=np.zeros_like(total), where=squares > 0)
-        columns.append((balance.sum(axis=0), size_biased(np.maximum(balance, 0.0)), total, effective))
-    joined = [np.concatenate(each) for each in zip(*columns, strict=True)] or [np.empty(0)] * 4
+        columns.append((balance.sum(axis=0), size_biased(np.maximum(balance, 0.0)), size.sum(axis=0)))
+    joined = [np.concatenate(each) for each in zip(*columns, strict=True)] or [np.empty(0)] * 3
     heavy = below(entries.risk, np.square(entries.weight), thresholds)
     visit_weight = np.divide(heavy, joined[2], out=np.zeros_like(heavy), where=joined[2] > 0)
-    return Ledger(thresholds, joined[0], joined[1], joined[2], visit_weight, joined[3])
+    return Ledger(thresholds, joined[0], joined[1], joined[2], visit_weight)
 
 
 def size_biased(amounts: FloatArray) -> FloatArray:

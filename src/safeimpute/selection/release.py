@@ -13,8 +13,15 @@ from numpy.typing import NDArray
 
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.selection.bh import benjamini_hochberg
-from safeimpute.selection.cutoff import FEWEST_RISKY, Cutoff, average_cutoff, confident_cutoff
-from safeimpute.selection.ledger import Entries, risk_grid
+from safeimpute.selection.cutoff import (
+    FEWEST_PATIENTS,
+    FEWEST_VISITS,
+    Cutoff,
+    average_cutoff,
+    confident_cutoff,
+    enough,
+)
+from safeimpute.selection.ledger import Entries, Worth, risk_grid
 from safeimpute.selection.p_values import Ranked, conformal_p_values, fewest_calibration, paper_p_values
 from safeimpute.selection.reasons import NOT_PROMISED, RISK_ABOVE_CUTOFF
 from safeimpute.settings import ClaimName, PromiseName
@@ -86,7 +93,10 @@ def entries_of(ground: Ground, group: int | None = None) -> Entries:
 
 
 def cutoff_for(entries: Entries, thresholds: FloatArray, rule: Rule) -> Cutoff:
-    """The largest risk the rule releases."""
+    """The largest risk the rule releases; none where the level stands for too few risky values."""
+    worth = entries.worth
+    if not enough(worth, rule.alpha):
+        return Cutoff(None, None, worth.visits, worth.patients)
     if rule.promise == "confident":
         return confident_cutoff(entries, thresholds, rule.alpha, rule.confidence)
     return average_cutoff(entries, thresholds, rule.alpha)
@@ -109,10 +119,10 @@ def _by_ledger(ground: Ground, rule: Rule) -> Decision:
     group = None if ground.group is None else ground.group[ground.candidate]
     outside = {name: visits[ground.candidate] for name, visits in ground.outside.items()}
     decision = decide_by_cutoff(ground.risk[ground.candidate], outside, cutoffs, group)
-    most = max(cutoff.patients for cutoff in cutoffs.values())
-    if rule.alpha * most >= FEWEST_RISKY:
+    worths = [Worth(each.visits, each.patients) for each in cutoffs.values()]
+    if any(enough(worth, rule.alpha) for worth in worths):
         return decision
-    return _refused(decision, too_few_patients(rule.alpha, most))
+    return _refused(decision, too_few(rule.alpha, max(worths, key=lambda worth: worth.patients)))
 
 
 def decide_by_cutoff(
@@ -184,7 +194,7 @@ def _observed_cutoff(ground: Ground, calibration: BoolArray, limit: float) -> Cu
     below = calibration & (ground.risk <= limit)
     share = float(ground.risky[below].mean()) if below.any() else None
     patients = len(np.unique(ground.patient[calibration]))
-    return Cutoff(None if math.isnan(limit) else limit, share, float(patients), int(calibration.sum()))
+    return Cutoff(None if math.isnan(limit) else limit, share, float(calibration.sum()), float(patients))
 
 
 def _refused(decision: Decision, why: str) -> Decision:
@@ -195,14 +205,14 @@ def _refused(decision: Decision, why: str) -> Decision:
     return Decision(nothing, reason, nowhere, decision.p_value, decision.cutoffs, why)
 
 
-def too_few_patients(alpha: float, effective: float) -> str:
-    """Why a ledger of so many patients promises nothing at a level, and which level it could bear."""
-    needed = math.ceil(FEWEST_RISKY / alpha)
+def too_few(alpha: float, worth: Worth) -> str:
+    """Why a ledger of so many visits and patients promises nothing at a level, and which level it could bear."""
+    visits, patients = math.ceil(FEWEST_VISITS / alpha), math.ceil(FEWEST_PATIENTS / alpha)
     words = (
-        f"a level of {alpha:g} needs measured patients worth {needed} of equal weight; these are worth "
-        f"{effective:.0f}"
+        f"a level of {alpha:g} needs measured visits worth {visits} of equal weight, of patients worth {patients}; these "
+        f"are worth {worth.visits:.0f} and {worth.patients:.0f}"
     )
-    if effective < FEWEST_RISKY:
+    level = max(FEWEST_VISITS / max(worth.visits, 1e-9), FEWEST_PATIENTS / max(worth.patients, 1e-9))
+    if level >= 0.5:
         return f"{words}. Give more patients with measured values"
-    level = math.ceil(100 * FEWEST_RISKY / effective) / 100
-    return f"{words}. Give more patients with measured values, or a level of {level:g} or higher"
+    return f"{words}. Give more patients with measured values, or a level of {math.ceil(100 * level) / 100:g} or higher"

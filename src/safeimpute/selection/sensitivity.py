@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from safeimpute.records.arrays import BoolArray, FloatArray
-from safeimpute.selection.cutoff import FEWEST_RISKY
+from safeimpute.records.arrays import FloatArray
 from safeimpute.selection.ledger import Entries, per_patient, size_biased
 
 
@@ -41,10 +40,9 @@ def _cutoff(entries: Entries, thresholds: FloatArray, alpha: float, gamma: float
     cost = np.where(entries.risky, gamma * (1.0 - alpha), -alpha / gamma)
     balance = per_patient(entries, entries.weight * cost, thresholds)
     size = per_patient(entries, entries.weight, thresholds)
-    total, squares = size.sum(axis=0), np.square(size).sum(axis=0)
-    enough: BoolArray = alpha * total**2 >= FEWEST_RISKY * np.maximum(squares, 1e-300)
+    total = size.sum(axis=0)
     heavy = per_patient(entries, np.square(entries.weight), thresholds).sum(axis=0)
     visit = np.divide(heavy, total, out=np.zeros_like(total), where=total > 0)
     correction = size_biased(np.maximum(balance, 0.0)) + (1.0 - alpha) * gamma * visit
-    safe = np.flatnonzero(enough & (balance.sum(axis=0) + correction <= 0.0))
+    safe = np.flatnonzero((total > 0.0) & (balance.sum(axis=0) + correction <= 0.0))
     return float(thresholds[safe[-1]]) if len(safe) else -np.inf

@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
-from safeimpute.runtime.threads import thread_count
+from safeimpute.runtime.threads import threads_for
 
 if TYPE_CHECKING:
     import lightgbm as lgb
 
 Table = NDArray[np.float32] | FloatArray
-SMALL_TABLE = 10_000  # rows
 BINNING = {"feature_pre_filter": False, "verbose": -1}  # bins must serve leaves of every size
 BLOCK_ROWS = 131_072  # predicted at once where features are made on the way
 
@@ -89,7 +88,7 @@ def bin_rows(matrix: Table, rows: IntArray) -> BinnedRows:
     import lightgbm as lgb
 
     there = matrix if len(rows) == len(matrix) else matrix[rows]
-    options = {**BINNING, "num_threads": _threads(len(rows))}
+    options = {**BINNING, "num_threads": threads_for(len(rows))}
     data = lgb.Dataset(there, np.zeros(len(rows)), params=options)
     return BinnedRows(rows, data.construct())
 
@@ -154,7 +153,7 @@ def _train(
         "seed": seed,
         "deterministic": True,
         "force_row_wise": True,
-        "num_threads": _threads(rows),
+        "num_threads": threads_for(rows),
         **settings.options,
     }
     stop = lgb.early_stopping(settings.patience, verbose=False)
@@ -171,13 +170,8 @@ def _sampled(
 
 
 def predict_trees(member: "lgb.Booster", matrix: Table) -> FloatArray:
-    return np.asarray(member.predict(matrix, num_threads=_threads(len(matrix))), dtype=np.float64)
+    return np.asarray(member.predict(matrix, num_threads=threads_for(len(matrix))), dtype=np.float64)
 
 
 def _at_most(rows: IntArray, most: int, rng: np.random.Generator) -> IntArray:
     return rows if len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
-
-
-def _threads(rows: int) -> int:
-    """On small tables threads wait for each other longer than they work."""
-    return 1 if rows < SMALL_TABLE else thread_count()

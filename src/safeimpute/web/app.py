@@ -23,7 +23,8 @@ from safeimpute.web.trajectory import read_patient
 STATIC = Path(__file__).parent / "static"
 TOLD = (
     *("target", "unit", "fdr", "tolerance", "tolerance_in_words", "preset", "claim"),
-    *("promise", "assumption", "limits", "missing", "released", "withheld", "withheld_by_reason"),
+    *("promise", "assumption", "limits", "no_promise", "second_look", "missing", "released", "withheld"),
+    *("withheld_by_reason", "reason_words", "cutoffs", "risk_is_probability"),
 )
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=80)]
 Comment = Annotated[str, StringConstraints(strip_whitespace=True, max_length=2000)]
@@ -79,7 +80,7 @@ def _add_reading(app: FastAPI, run: RunData, state: ReviewState) -> None:
     def about() -> dict[str, Any]:
         values, risks = run.imputations["value"], run.imputations["risk"]
         return {
-            **{name: run.summary[name] for name in TOLD},
+            **{name: value for name, value in run.summary.items() if name in TOLD},
             "name": run.folder.name,
             "guaranteed": run.guaranteed,
             "export_note": export_note(run),

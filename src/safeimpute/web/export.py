@@ -10,9 +10,21 @@ from safeimpute.web.review_state import ACCEPTED, ReviewState
 from safeimpute.web.run_data import RunData
 
 Format = Literal["csv", "parquet"]
-COLUMNS = ("subject_id", "time", "lab", "unit", "value", "lower", "upper", "risk", "p_value", "released")
+COLUMNS = (
+    "subject_id",
+    "time",
+    "lab",
+    "unit",
+    "value",
+    "lower",
+    "upper",
+    "risk",
+    "cutoff",
+    "p_value",
+    "released",
+)
 COVERS_ALL = "The promise covers all released values together, not this accepted subset."
-NO_GUARANTEE = "Level chosen after looking: no guarantee."
+NO_GUARANTEE = "Second look at the same visits: no guarantee."
 
 
 def export_note(run: RunData) -> str:

@@ -1,6 +1,5 @@
 """A new run at levels chosen on the page: `safeimpute rerun` as a process of its own, one at a time."""
 
-import json
 import shlex
 import signal
 import subprocess
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from safeimpute.errors import OptionError
+from safeimpute.report.read_folder import read_summary
+from safeimpute.settings import make_settings
 from safeimpute.web.run_data import RunData
 
 LABEL = "level chosen after looking: no guarantee"
@@ -27,13 +28,10 @@ class Rerun:
 
     def start(self, tolerance: str, fdr: float) -> None:
         """Begin; refuses the run's own levels and a second run beside a running one."""
-        from safeimpute.settings import (
-            make_config,  # brings the imputers along: only where a run is asked for
-        )
-
         config = self.run.manifest["config"]
-        make_config(**config | {"tolerance": tolerance, "fdr": fdr})
-        if (str(config["tolerance"]), config["fdr"]) == (tolerance, fdr):
+        asked = make_settings(**config | {"tolerance": tolerance, "fdr": fdr})
+        own = make_settings(**config)
+        if (asked.allowed_error, asked.fdr) == (own.allowed_error, own.fdr):
             raise OptionError("the run on this page already has these levels. Choose others.")
         with self._lock:
             if self._process is not None and self._process.poll() is None:
@@ -62,12 +60,18 @@ class Rerun:
             return {"state": "running", **told}
         if process.returncode:
             return {"state": "failed", **told}
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        kept = {
-            name: summary[name] for name in ("released", "withheld", "missing", "fdr", "tolerance_in_words")
+        summary = read_summary(folder)
+        return {
+            "state": "finished",
+            **told,
+            "promise": summary["promise"] or summary["no_promise"],
+            "serve": shlex.join(["safeimpute", "serve", str(folder)]),
+            "released": summary["released"],
+            "withheld": summary["withheld"],
+            "missing": summary["missing"],
+            "fdr": summary["fdr"],
+            "tolerance_in_words": summary["tolerance_in_words"],
         }
-        serve = shlex.join(["safeimpute", "serve", str(folder)])
-        return {"state": "finished", **told, "promise": summary["promise"], "serve": serve, **kept}
 
     def report(self) -> Path:
         """The finished new run's report."""

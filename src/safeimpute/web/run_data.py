@@ -3,13 +3,16 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import polars as pl
 
 from safeimpute.errors import OptionError
+from safeimpute.evaluation.run_summary import RunSummary, SliderGrid
 from safeimpute.records.bundled import PBC_UNITS
 from safeimpute.records.catalogue import load_catalogue
+from safeimpute.report.manifest import Manifest
+from safeimpute.report.read_folder import read_manifest, read_summary
 from safeimpute.report.review_folder import LAB_PREFIX
 from safeimpute.runtime.files import sha256_of
 
@@ -23,13 +26,14 @@ class RunData:
         str  # SHA-256 of imputations.parquet: decisions about another table of imputations do not count here
     )
     imputations: pl.DataFrame  # as written, with the patient's number and plain text for identifier and time
-    summary: dict[str, Any]
-    manifest: dict[str, Any]
-    exploration: dict[str, Any]
+    summary: RunSummary
+    manifest: Manifest
+    exploration: SliderGrid
 
     @property
     def guaranteed(self) -> bool:
-        return not self.manifest.get("levels_chosen_after_looking")
+        """Whether anything is promised about the released values."""
+        return not self.summary["no_promise"]
 
     @property
     def visits_file(self) -> Path:
@@ -42,8 +46,8 @@ class RunData:
     def unit_of(self, lab: str) -> str | None:
         """The lab's unit as far as it is known."""
         if lab == self.summary["target"]:
-            return str(self.summary["unit"]) if self.summary["unit"] else None
-        if self.manifest["input"].get("path") is None:
+            return self.summary["unit"]
+        if self.manifest["input"]["path"] is None:
             return PBC_UNITS.get(lab)
         known = load_catalogue().labs.get(lab)
         return known.unit if known else None
@@ -53,12 +57,10 @@ def read_run(folder: Path) -> RunData:
     """Read a finished run, or say what is missing."""
     try:
         imputations = pl.read_parquet(folder / "imputations.parquet")
-        summary, manifest, exploration = (
-            json.loads((folder / name).read_text(encoding="utf-8"))
-            for name in ("summary.json", "run.json", "review/exploration.json")
-        )
+        summary, manifest = read_summary(folder), read_manifest(folder)
+        exploration = json.loads((folder / "review" / "exploration.json").read_text(encoding="utf-8"))
         patient = _patient_of_each(folder / "review" / "visits.parquet", len(imputations))
-    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
+    except (OSError, ValueError, OptionError, pl.exceptions.PolarsError) as error:
         raise OptionError(
             f"{folder} cannot be reviewed ({type(error).__name__}): it is no finished run of this version. Give the "
             "folder of a run or demo, or run it again."
@@ -67,9 +69,10 @@ def read_run(folder: Path) -> RunData:
         pl.Series("patient", patient),
         pl.col("subject_id").cast(pl.String).alias("subject"),
         pl.col("time").cast(pl.String).alias("time_text"),
-        *(_finite(name) for name in ("value", "lower", "upper", "risk", "p_value")),
+        *(_finite(name) for name in ("value", "lower", "upper", "risk", "cutoff", "p_value")),
     ).with_row_index("imputation")
-    return RunData(folder, sha256_of(folder / "imputations.parquet"), plain, summary, manifest, exploration)
+    identity = sha256_of(folder / "imputations.parquet")
+    return RunData(folder, identity, plain, summary, manifest, cast("SliderGrid", exploration))
 
 
 def _finite(name: str) -> pl.Expr:

@@ -11,7 +11,7 @@ from safeimpute.web.review_state import MARKS, ReviewState
 from safeimpute.web.run_data import RunData, lab_names
 
 OWN = "own visit"  # as SafeImputer.explain calls it
-IMPUTED = ("imputation", "value", "lower", "upper", "risk", "p_value", "released", "reason")
+IMPUTED = ("imputation", "value", "lower", "upper", "risk", "cutoff", "p_value", "released", "reason")
 
 
 def read_patient(run: RunData, state: ReviewState, patient: int) -> dict[str, Any]:

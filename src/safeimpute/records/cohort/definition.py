@@ -31,6 +31,8 @@ class CohortLab:
 
 @dataclass(frozen=True)
 class CohortDefinition:
+    """The target, the other labs and whose visits a cohort holds."""
+
     target: CohortLab
     inputs: tuple[CohortLab, ...]
     anchors: Anchors

@@ -57,6 +57,8 @@ Json = dict[str, Any]
 
 
 class Row(NamedTuple):
+    """One row of a table made from a resource."""
+
     table: str
     values: Json
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 import numpy as np
 
 from safeimpute.records.arrays import BoolArray, IntArray, VisitArrays
 from safeimpute.runtime.memory import Size, block_within_ceiling
 from safeimpute.runtime.progress import Progress, Stopwatch, silent
+from safeimpute.runtime.threads import side_by_side
 from safeimpute.settings import BestSettings
 from safeimpute.splits.folds import fold_of, require_learnable
 from safeimpute.splits.roles import Task
@@ -106,22 +108,27 @@ def fit_best(
     fold = fold_of(visits.patient_key, seed, settings.folds)
     target = visits.lab_names[visits.target]
     require_learnable(target, visits.patient, ~np.isnan(visits.target_values), fold)
-    watch, lesson = Stopwatch(), Lesson(settings, tolerance, past_only, calendar)
-    models: list[FoldModel] = []
-    parts: list[tuple[BoolArray, Estimates]] = []
-    for number in range(settings.folds):
-        progress(f"learning values and risks, fold {number + 1} of {settings.folds}", number / settings.folds)
-        others = fold != number
+    lesson, done = Lesson(settings, tolerance, past_only, calendar), count(1)
+
+    def of_fold(number: int) -> tuple[FoldModel, BoolArray, Estimates | None, Stopwatch]:
+        others, watch = fold != number, Stopwatch()
         with watch.stage("fit"):
             rng = generator(seed, Stream.FIT, number)
             model = fit_fold_model(visits.take(others), fold[others], lesson, rng, device)
-        models.append(model)
-        if not others.all():
-            with watch.stage("estimate"):
-                parts.append((~others, model.estimate(visits.take(~others), device)))
-    return FittedBest(
-        FrozenBest(tuple(models), seed), visits, join_estimates(len(visits), parts), watch.seconds
-    )
+        with watch.stage("estimate"):
+            estimates = None if others.all() else model.estimate(visits.take(~others), device)
+        finished = next(done)
+        progress(
+            f"learning values and risks, {finished} of {settings.folds} folds", finished / settings.folds
+        )
+        return model, ~others, estimates, watch
+
+    progress("learning values and risks", 0.0)
+    found = side_by_side(of_fold, range(settings.folds), len(visits))
+    parts = [(rows, estimates) for _, rows, estimates, _ in found if estimates is not None]
+    seconds = {stage: sum(watch.seconds[stage] for *_, watch in found) for stage in ("fit", "estimate")}
+    frozen = FrozenBest(tuple(model for model, *_ in found), seed)
+    return FittedBest(frozen, visits, join_estimates(len(visits), parts), seconds)
 
 
 def size_of(visits: VisitArrays, settings: BestSettings, past_only: bool) -> Size:

@@ -1,29 +1,33 @@
 // The panel about one imputed value: how large, how sure, why, and what reviewers said.
 
 import { byId, count, el, number, percent, plain, quantity } from "./dom.js";
-import { decision, gap, interval, risk, when } from "./words.js";
+import { decision, gap, interval, meaning, risk, when } from "./words.js";
 
 const VERBS = { accept: "accepted", reject: "rejected", comment: "commented" };
 
 export function showDetail(imputation, course, run, act) {
   const place = course.imputations.indexOf(imputation) + 1;
-  byId("detail").replaceChildren(
+  const parts = [
     el("p", { class: "muted" }, `Imputed value ${place} of ${course.imputations.length} · ${when(imputation)}`),
     el("p", { class: "value" }, quantity(imputation.value, run.unit)),
     el("p", { class: `state ${imputation.released ? "released" : "withheld"}` }, decision(imputation)),
+    imputation.released ? null : el("p", { class: "muted" }, meaning(imputation, run)),
     facts(imputation, run),
     buttons(imputation, act),
     history(imputation),
-    ...why(imputation, course, run));
+    ...why(imputation, course, run),
+  ];
+  byId("detail").replaceChildren(...parts.filter((part) => part !== null));
   byId("detail").hidden = false;
 }
 
 function facts(imputation, run) {
   const rows = [
     [`${percent(run.interval)} interval`, interval(imputation, run.unit)],
-    ["Risk (larger is riskier)", risk(imputation.risk)],
-    ["p-value", imputation.p_value === null ? "none: not tested" : number(imputation.p_value)],
+    [run.risk_is_probability ? "Risk: chance to be off too far" : "Risk (larger is riskier)", risk(imputation.risk)],
+    ["Released up to a risk of", imputation.cutoff === null ? "none" : risk(imputation.cutoff)],
   ];
+  if (run.claim === "visits") rows.push(["p-value", imputation.p_value === null ? "none: not tested" : number(imputation.p_value)]);
   return el("dl", {}, ...rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }
 
@@ -57,8 +61,9 @@ function why(imputation, course, run) {
     return [heading, el("p", { class: "muted" }, "This run kept no reasons. Run it with --why (preset best) to see which visits carried each value.")];
   }
   const found = imputation.why;
-  const rest = el("p", { class: "muted" }, "The other labs of this visit and the patient's attributes count as well. Measured "
-    + "values set aside for validation and calibration are never used, so a near one may be missing here.");
+  const rest = el("p", { class: "muted" }, `The other labs of this visit and the patient's attributes count as well. ${run.claim === "visits"
+    ? "Some measured values were set aside to decide the release and are not used, so a near one may be missing here."
+    : "Nothing is set aside: the nearest measured values of the patient are all used."}`);
   if (!found) return [heading, el("p", {}, "No visit with a value it could use."), rest];
   return [heading, own(found, run), others(found, run), rest];
 }

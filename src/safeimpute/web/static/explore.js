@@ -1,4 +1,4 @@
-// Sliders over the outcomes of other levels, computed on validation visits when the run was made.
+// Sliders over the outcomes of other levels, computed when the run was made from the errors that decided it.
 
 import { getJson, postJson } from "./api.js";
 import { announce, byId, el, number, percent, quantity, svg, ticks } from "./dom.js";
@@ -11,10 +11,13 @@ export function startExplore(run) {
   const [level, tolerance] = [byId("level"), byId("tolerance")];
   Object.assign(level, { max: grid.levels.length - 1, value: grid.chosen_level });
   Object.assign(tolerance, { max: grid.tolerances.length - 1, value: grid.chosen_tolerance });
-  byId("explore-about").textContent = `Estimated on ${number(grid.validation_visits)} validation visits inside the `
-    + `claim's scope, standing in for the calibration visits. ${number(grid.candidates)} of ${number(run.missing)} `
-    + "missing values are inside the scope. At every tolerance values are ranked by the risk learnt for this run's "
-    + "own tolerance; a new run learns its own ranking, so its outcome will differ.";
+  byId("explore-about").textContent = `Judged by the ${number(grid.judged)} measured visits that decided this run: looking at `
+    + "other levels uses the same errors again, so a level chosen after looking carries no promise. "
+    + `${number(grid.candidates)} of ${number(run.missing)} missing values are inside the claim's scope. `
+    + (run.risk_is_probability ? "At other tolerances values are ranked by the expected size of their error; a new run learns "
+      + "the risk anew, so its outcome will differ. " : "")
+    + (grid.confident ? "The sliders follow the rule that holds on average; this run asked for confidence and released "
+      + `${number(run.released)}.` : "");
   const show = () => showOutcome(run);
   level.addEventListener("input", show);
   tolerance.addEventListener("input", show);
@@ -41,7 +44,7 @@ function showOutcome(run) {
   const error = setting.mae[level];
   const rows = [
     ["Would release", `${number(released)} of ${number(run.missing)} (${percent(released / Math.max(1, run.missing))})`, "would-release"],
-    ["Unacceptable among them", released ? `about ${percent(setting.fdp[level])}` : "–", "would-err"],
+    ["Unacceptable among them", released ? `about ${percent(setting.risky[level])}` : "–", "would-err"],
     ["Mean absolute error", error === null ? "–" : quantity(error, run.unit), "would-mae"],
     ["Good values let through", percent(setting.power[level]), "would-power"],
   ];

@@ -19,6 +19,12 @@ export function decision(imputation) {
   return imputation.released ? "Released" : `Withheld: ${imputation.reason}`;
 }
 
+// What a reason for withholding means.
+export const meaning = (imputation, run) => {
+  const words = run.reason_words[imputation.reason];
+  return words ? `${words[0].toUpperCase()}${words.slice(1)}.` : "";
+};
+
 export const risk = (value) => (value === null ? "–" : String(Number(value.toPrecision(2))));
 
 // Without bounds where too little calibration weight is left to say how far off a value may be.

@@ -1,0 +1,191 @@
+"""One cohort of the study, through this program or through an older checkout of it, judged by the truth."""
+
+import importlib
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from study_cohorts import BY_KEY, Cohort, draw_cohort
+
+from safeimpute.records.arrays import BoolArray, FloatArray
+
+ALPHAS = (0.05, 0.1, 0.2)
+PROMISES = ("average", "confident")
+CONFIDENCE = 0.9
+NEW_KEYS = 1_000_000  # patients that no fit has met are numbered from here
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Which cohort, and which program."""
+
+    scenario: str
+    patients: int
+    cohort: int
+    core: str  # new or old
+
+    def draw(self) -> tuple[Cohort, Cohort]:
+        """The cohort that is fitted, and as many patients more from where it came from."""
+        scenario = BY_KEY[self.scenario]
+        seed = [2026, self.cohort, self.patients]
+        fitted = draw_cohort(scenario, np.random.default_rng([*seed, 0]), self.patients)
+        new = draw_cohort(scenario, np.random.default_rng([*seed, 1]), self.patients, NEW_KEYS)
+        return fitted, new
+
+
+@dataclass(frozen=True)
+class Release:
+    """What one rule released at one level."""
+
+    promise: str
+    alpha: float
+    who: str  # same patients or new
+    candidates: int
+    good: int
+    released: int
+    risky: int  # of the released
+    refused: bool = False
+
+
+def run_cell(cell: Cell) -> dict[str, Any]:
+    """Fit, release and judge one cohort."""
+    began = time.perf_counter()
+    found = CORES[cell.core](cell)
+    return asdict(cell) | {"seconds": round(time.perf_counter() - began, 2)} | found
+
+
+def judged(
+    promise: str, alpha: float, who: str, risky: BoolArray, released: BoolArray, *, refused: bool = False
+) -> dict[str, Any]:
+    """Count a release against the truth."""
+    return asdict(
+        Release(
+            promise,
+            alpha,
+            who,
+            len(risky),
+            int(np.sum(~risky)),
+            int(released.sum()),
+            int(np.sum(released & risky)),
+            refused,
+        )
+    )
+
+
+def run_new_core(cell: Cell) -> dict[str, Any]:
+    """The program beside this script."""
+    from safeimpute.selection.calibrate import fit_question
+    from safeimpute.settings import make_settings
+    from safeimpute.splits.questions import draw_roles, question_of
+
+    cohort, new = cell.draw()
+    settings = make_settings(
+        target="target",
+        tolerance=BY_KEY[cell.scenario].tolerance,
+        fdr=0.1,
+        claim="unmeasured",
+        random_state=cell.cohort,
+    )
+    roles = draw_roles(cohort.visits, cell.cohort)
+    question = question_of(cohort.visits, settings.preset, settings.claim, roles)
+    fitted, calibrated = fit_question(cohort.visits, question, settings)
+    rows, tolerance = calibrated.candidates, settings.allowed_error
+    value, risk = calibrated.estimates.value[rows], calibrated.estimates.risk[rows]
+    risky = tolerance.risky(value, cohort.truth[rows])
+    diagnosis = calibrated.diagnosis
+    assert diagnosis is not None
+    return {
+        "mae": float(np.mean(np.abs(value - cohort.truth[rows]))),
+        "risky_share": float(risky.mean()),
+        "risk_auc": _auc(risk, risky),
+        "measuring_auc": diagnosis.auc,
+        "effective_visits": diagnosis.effective_visits,
+        "effective_patients": diagnosis.effective_patients,
+        "outside": diagnosis.outside,
+        "releases": _new_releases(calibrated, fitted, new, risky, settings),
+    }
+
+
+def _new_releases(
+    calibrated: Any, fitted: Any, new: Cohort, risky: BoolArray, settings: Any
+) -> list[dict[str, Any]]:
+    from safeimpute.selection.release import Rule, decide_by_cutoff
+
+    tolerance = settings.allowed_error
+    estimates, outside = _meet_new_patients(calibrated, fitted, new, settings)
+    rows = np.flatnonzero(new.unmeasured)
+    new_risky = tolerance.risky(estimates.value[rows], new.truth[rows])
+    found = []
+    for promise in PROMISES:
+        for alpha in ALPHAS:
+            decision = calibrated.release(tolerance, Rule("unmeasured", alpha, promise, CONFIDENCE))
+            refused = bool(decision.refused)
+            found.append(judged(promise, alpha, "same", risky, decision.released, refused=refused))
+            there = {name: visits[rows] for name, visits in outside.items()}
+            met = decide_by_cutoff(estimates.risk[rows], there, decision.cutoffs).released & (not refused)
+            found.append(judged(promise, alpha, "new", new_risky, met, refused=refused))
+    return found
+
+
+def _meet_new_patients(calibrated: Any, fitted: Any, new: Cohort, settings: Any) -> tuple[Any, Any]:
+    """Estimates of patients the fit never met, and which of their visits no promise covers."""
+    from safeimpute.measuring.features import measuring_table
+    from safeimpute.selection.calibrate import evidence_scope
+    from safeimpute.selection.reasons import OUT_OF_SCOPE
+    from safeimpute.splits.folds import fold_of
+
+    visits = new.visits
+    estimates = fitted.frozen.estimate(visits)
+    table = measuring_table(visits, past_only=False, calendar=True)
+    fold = fold_of(visits.patient_key, settings.random_state, settings.best.folds)
+    weighed = calibrated.measuring.weigh(table, visits.time, visits.patient, fold)
+    return estimates, evidence_scope(estimates, None) | {OUT_OF_SCOPE: weighed.outside}
+
+
+def run_old_core(cell: Cell) -> dict[str, Any]:
+    """The first build: its checkout's `src` must come first on PYTHONPATH."""
+    pipeline, presets = (importlib.import_module(f"safeimpute.{name}") for name in ("pipeline", "presets"))
+    claims, errors = (
+        importlib.import_module(f"safeimpute.{name}") for name in ("selection.claims", "errors")
+    )
+    from safeimpute.tolerance import Tolerance
+
+    cohort, _ = cell.draw()
+    claim, tolerance = claims.Claim(unmeasured=True), Tolerance(BY_KEY[cell.scenario].tolerance)
+    split = pipeline.split_for(claim, cohort.visits, cell.cohort)
+    plan = presets.Plan("best", tolerance, cell.cohort)
+    scored = pipeline.score_split(cohort.visits, split, claim, plan)
+    rows = scored.candidates()
+    value, risk = scored.scores.value[rows], scored.scores.risk[rows]
+    risky = tolerance.risky(value, cohort.truth[rows])
+    releases = []
+    for alpha in ALPHAS:
+        try:
+            released = pipeline.release(scored, tolerance, alpha, rows, cohort.visits.target_values).released
+            refused = False
+        except errors.GuaranteeRefused:
+            released, refused = np.zeros(len(rows), dtype=bool), True
+        releases.append(judged("average", alpha, "same", risky, released, refused=refused))
+    calibration = scored.weight[split.roles == 2]
+    return {
+        "mae": float(np.mean(np.abs(value - cohort.truth[rows]))),
+        "risky_share": float(risky.mean()),
+        "risk_auc": _auc(risk, risky),
+        "effective_visits": float(calibration.sum() ** 2 / np.square(calibration).sum()),
+        "releases": releases,
+    }
+
+
+def _auc(score: FloatArray, positive: BoolArray) -> float | None:
+    """Chance that a risky visit has the larger risk; ties count half."""
+    high, low = np.sort(score[positive]), score[~positive]
+    if not len(high) or not len(low):
+        return None
+    right = np.searchsorted(high, low, side="right")
+    ties = right - np.searchsorted(high, low)
+    return float(np.sum(len(high) - right + 0.5 * ties) / (len(high) * len(low)))
+
+
+CORES: dict[str, Callable[[Cell], dict[str, Any]]] = {"new": run_new_core, "old": run_old_core}

@@ -1,0 +1,84 @@
+"""A table of plain cells set as terminal text, markdown or LaTeX."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Table:
+    """Title, what the figures mean, and cells as text."""
+
+    title: str
+    note: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    bold: frozenset[int] = frozenset()  # rows of the winners
+    short: str = ""  # the note in a few words, for a terminal
+
+
+def as_text(table: Table) -> str:
+    """Columns lined up for a terminal."""
+    widths = [max(map(len, column)) for column in zip(table.head, *table.rows, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (table.head, *table.rows)
+    ]
+    title = f"{table.title}: {table.short}" if table.short else table.title
+    return "\n".join([title, *(f"  {line}" for line in lines)])
+
+
+def as_markdown(table: Table) -> str:
+    """A markdown table under its title, the note below."""
+
+    def line(cells: Iterable[str]) -> str:
+        return f"| {' | '.join(cells)} |"
+
+    rows = [tuple(cell.replace("|", "\\|") for cell in row) for row in table.rows]
+    rows = [tuple(map("**{}**".format, row)) if i in table.bold else row for i, row in enumerate(rows)]
+    body = "\n".join([line(table.head), line("---" for _ in table.head), *map(line, rows)])
+    return "\n\n".join(part for part in (f"## {table.title}", body, table.note) if part)
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "–": "--",
+    "<": r"$<$",
+    "…": r"\ldots{}",
+    "µ": r"\textmu{}",
+}
+
+
+def latex_text(text: str) -> str:
+    """Text in which no character acts as a LaTeX command."""
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def as_latex(table: Table) -> str:
+    """A booktabs table that can be pasted into a paper."""
+
+    def line(cells: Iterable[str]) -> str:
+        return "  " + " & ".join(cells) + r" \\"
+
+    rows = [tuple(map(latex_text, row)) for row in table.rows]
+    rows = [
+        tuple(map(r"\textbf{{{}}}".format, row)) if i in table.bold else row for i, row in enumerate(rows)
+    ]
+    return "\n".join(
+        [
+            r"\begin{table*}[t]",
+            r"\centering\small",
+            rf"\caption{{{latex_text(table.title)}. {latex_text(table.note)}}}",
+            rf"\begin{{tabular}}{{{'l' * len(table.head)}}}",
+            r"\toprule",
+            line(map(latex_text, table.head)),
+            r"\midrule",
+            *map(line, rows),
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table*}",
+        ]
+    )

@@ -1,0 +1,186 @@
+"""The model of measuring: odds out of fold, scope by odds, time and length of the record, fine columns, storage."""
+
+import json
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from safeimpute.measuring.diagnosis import area_under_curve
+from safeimpute.measuring.features import MeasuringTable, measuring_table
+from safeimpute.measuring.model import (
+    FARTHEST,
+    LARGEST_ODDS,
+    FoldMeasuring,
+    MeasuringModel,
+    Weights,
+    learn_measuring,
+)
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
+from safeimpute.records.simulate import simulate
+from safeimpute.records.visits import ColumnChoice, prepare_visits
+from safeimpute.splits.folds import fold_of
+
+FOLDS = 3
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Visits, who of them was measured, and their folds."""
+
+    arrays: VisitArrays
+    table: MeasuringTable
+    measured: BoolArray
+    fold: IntArray
+
+    def learn(self, *, calendar: bool = True, seed: int = 0) -> MeasuringModel:
+        return learn_measuring(
+            self.table,
+            self.arrays.time,
+            self.arrays.patient,
+            self.fold,
+            FOLDS,
+            self.measured,
+            ~self.measured,
+            seed,
+            calendar=calendar,
+        )
+
+    def weigh(self, model: MeasuringModel) -> Weights:
+        return model.weigh(self.table, self.arrays.time, self.arrays.patient, self.fold)
+
+
+def cohort_of(arrays: VisitArrays, *, calendar: bool = True) -> Cohort:
+    table = measuring_table(arrays, past_only=False, calendar=calendar)
+    measured = ~np.isnan(arrays.target_values)
+    return Cohort(arrays, table, measured, fold_of(arrays.patient_key, 0, FOLDS))
+
+
+@cache
+def shifted() -> Cohort:
+    """Measured where glucose is high, gaps are long or the patient is new."""
+    visits = simulate("mimic4", np.random.default_rng(4), patients=400, shift="covariate").visits
+    return cohort_of(prepare_visits(visits, ColumnChoice("hba1c")).arrays)
+
+
+@cache
+def learnt() -> MeasuringModel:
+    return shifted().learn()
+
+
+def auc(cohort: Cohort, odds: FloatArray) -> float:
+    found = area_under_curve(odds, ~cohort.measured)
+    assert found is not None
+    return found
+
+
+def test_odds_tell_measured_from_unmeasured_visits() -> None:
+    cohort = shifted()
+    odds = cohort.weigh(learnt()).odds
+    assert (odds > 0).all()
+    assert auc(cohort, odds) > 0.68
+    overall = np.sum(~cohort.measured) / np.sum(cohort.measured)
+    assert 0.7 * overall < np.mean(odds[cohort.measured]) < 1.4 * overall, (
+        "the weighted ones stand for the others"
+    )
+
+
+def test_every_visit_is_weighed_by_a_model_that_never_saw_its_patient() -> None:
+    """Who of a fold was measured changes nothing in the fold's own model, and something in the others'."""
+    cohort = shifted()
+    own = cohort.fold == 0
+    other = replace(cohort, measured=np.where(own, ~cohort.measured, cohort.measured)).learn()
+    texts = [[fold.trees.texts() for fold in model.folds] for model in (learnt(), other)]
+    assert [one == two for one, two in zip(*texts, strict=True)] == [True, False, False]
+    weights = cohort.weigh(learnt())
+    for number, model in enumerate(learnt().folds):
+        rows = cohort.fold == number
+        visits = np.bincount(cohort.arrays.patient)[cohort.arrays.patient]
+        alone = model.weigh(cohort.table.matrix[rows], cohort.arrays.time[rows], visits[rows])
+        assert alone.odds.tobytes() == weights.odds[rows].tobytes()
+
+
+def test_measuring_by_chance_is_not_predicted() -> None:
+    """Odds that looked at their own visit would tell the two apart even here."""
+    rng = np.random.default_rng(7)
+    by_chance = replace(shifted(), measured=rng.random(len(shifted().arrays)) < 0.6)
+    assert 0.44 < auc(by_chance, by_chance.weigh(by_chance.learn()).odds) < 0.56
+
+
+class Fixed:
+    """Trees that always say the same."""
+
+    def __init__(self, probability: FloatArray) -> None:
+        self.probability = probability
+
+    def predict(self, matrix: FloatArray) -> FloatArray:
+        return self.probability
+
+
+def test_scope() -> None:
+    """Odds far above the usual, times never met, and records far longer than any met are outside the promise."""
+    probability = np.array([0.5, 0.5, 0.5, 0.5, 0.905, 0.915, 1.0])
+    model = FoldMeasuring(Fixed(probability), 1.0, 100.0, 200.0, 8)  # type: ignore[arg-type]
+    time = np.array([100.0, 200.0, 99.9, 200.1, 150.0, 150.0, 150.0])
+    found = model.weigh(np.zeros((7, 1)), time, np.array([8, 9, 1, 1, 1, 1, 1]))
+    assert found.outside.tolist() == [False, True, True, True, False, True, True]
+    assert found.odds[4] < LARGEST_ODDS < found.odds[5]
+    assert np.isfinite(found.odds).all()
+
+
+def test_the_reach_of_a_fold_is_that_of_the_others() -> None:
+    cohort = shifted()
+    visits = np.bincount(cohort.arrays.patient)[cohort.arrays.patient]
+    for number, model in enumerate(learnt().folds):
+        others = cohort.fold != number
+        time = cohort.arrays.time[others]
+        assert (model.first_time, model.last_time) == (time.min(), time.max())
+        assert model.most_visits == FARTHEST * visits[others].max()
+    assert all(
+        np.isinf(model.first_time) and np.isinf(model.last_time)
+        for model in shifted().learn(calendar=False).folds
+    )
+
+
+def test_a_fine_column_that_decides_measuring_is_used() -> None:
+    """Forty sites, a third of which hardly ever measure: without the column nobody can tell."""
+    rng = np.random.default_rng(1)
+    arrays = shifted().arrays
+    site = rng.integers(0, 40, len(arrays))
+    measured = rng.random(len(arrays)) < np.where(site < 14, 0.15, 0.85)
+    hidden = arrays.with_target(np.where(measured, np.nan_to_num(arrays.target_values, nan=7.0), np.nan))
+    codes = rng.permutation(60_000)[:40].astype(np.float64)[site]  # codes of text say nothing by their size
+    with_site = cohort_of(replace(hidden, fine=codes[:, None], fine_names=("site",)))
+    without = cohort_of(hidden)
+    found = [auc(cohort, cohort.weigh(cohort.learn()).odds) for cohort in (with_site, without)]
+    assert found[0] > 0.8
+    assert found[0] > found[1] + 0.08
+
+
+def test_a_level_never_met_is_weighed_all_the_same() -> None:
+    rng = np.random.default_rng(1)
+    arrays = shifted().arrays
+    site = rng.integers(0, 40, len(arrays)).astype(np.float64)
+    cohort = cohort_of(replace(arrays, fine=site[:, None], fine_names=("site",)))
+    model = cohort.learn()
+    for code in (np.nan, 65_535.0):
+        matrix = cohort.table.matrix.copy()
+        matrix[:, -1] = code
+        weights = replace(cohort, table=replace(cohort.table, matrix=matrix)).weigh(model)
+        assert np.isfinite(weights.odds).all()
+
+
+def test_the_model_survives_storage() -> None:
+    text = json.dumps(learnt().state()[1])
+    restored = MeasuringModel.from_state({}, json.loads(text))
+    assert restored.columns == learnt().columns
+    before, after = shifted().weigh(learnt()), shifted().weigh(restored)
+    assert before.odds.tobytes() == after.odds.tobytes()
+    assert np.array_equal(before.outside, after.outside)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_folds_learnt_side_by_side_are_the_same(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("safeimpute.runtime.threads.thread_count", lambda: workers)
+    assert shifted().learn().state() == learnt().state()
