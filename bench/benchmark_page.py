@@ -6,10 +6,10 @@ import shutil
 import statistics
 import sys
 from pathlib import Path
-from typing import Any
 
 from benchmark_data import STUDIES
 
+from safeimpute.benchmark.result import BenchmarkResult
 from safeimpute.benchmark.tables import (
     NONE,
     Table,
@@ -28,10 +28,17 @@ INTRODUCTION = """# Benchmark: every method on the same hidden values
 tolerances and commands). For this page the cells were run in parts by `python bench/benchmark_cells.py WORK --methods …
 --splits … [--device cuda] --time-limit …`, here and on a GPU machine, and the tables made from what was finished by the
 same commands with `--finished-only`; `bench/benchmark_page.py` wrote the page. Splits by visits, seeds 0–4, 20 % of the
-measured targets hidden as test, the rest 70/15/15 training, validation, calibration; every method gets the same visits
-and trains for its published number of rounds, where there is one. Where a method has fewer splits than others it
-stands below them and is left out of the reading: its mean speaks of other values, only its ratio to `best` on common
-splits compares.
+measured targets hidden as test. Every method gets the same visits and trains for its published number of rounds, where
+there is one. Where a method has fewer splits than others it stands below them and is left out of the reading: its mean
+speaks of other values, only its ratio to `best` on common splits compares.
+
+**Two fits of every method.** *Accuracy:* all values but the test's are the method's own. One that stops by validation
+values takes 15 % of them for it, and has these, too, as inputs once it has learnt (the paper's network cannot: it knows
+only its own graph); any other learns from all of them. *Release:* the paper's hold-out, 70/15/15 training, validation
+and calibration of what is not tested; a risk learnt from the method's own validation errors ranks its values, and
+calibration decides under claim `visits`, with calibration and test drawn anew many times. `best` and `paper` stand
+there twice: with that risk, and as shipped, which for `best` is cross-calibration with all values but the test's
+visible.
 
 **Where it ran.** Cells marked GPU ran on one H200 that ten to twenty cells shared, so their times say what a busy GPU
 gives, not what the method needs alone; the others ran on two busy CPU cores or on a few of the GPU machine's sixteen.
@@ -43,7 +50,7 @@ the readings count, what changed since the first commit was the benchmark's own 
 method; cells older than the count carry no mark of their code and count as one state.
 
 **Settings that are ours.** Where a paper leaves a setting open, or its code could not be read, the choice stands in
-a comment of the method's file under `imputers/baselines`: all of LSTM (in both directions), the batches of 32 of
+a comment of the method's file under `benchmark/methods`: all of LSTM (in both directions), the batches of 32 of
 Transformer and SAITS, dropout and rate of GRU-D, the share BRITS hides in training, CSDI's samples at visible targets,
 DiffPuter's redraws and patience, MissForest's out-of-bag values at visible visits. Tabular methods see a visit's labs,
 attributes and days since the first visit, and no other visit of the patient: that is what they are made for, and why
@@ -63,7 +70,7 @@ TITLES = {
 
 def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "out/benchmark")
-    results = {
+    results: dict[str, BenchmarkResult] = {
         name: json.loads((folder / name / "benchmark.json").read_text())
         for name in STUDIES
         if (folder / name / "benchmark.json").exists()
@@ -81,14 +88,14 @@ def main() -> None:
     Path("docs/benchmark.json").write_text(json.dumps(results, separators=(",", ":")) + "\n")
 
 
-def _at_a_glance(results: dict[str, dict[str, Any]]) -> Table:
+def _at_a_glance(results: dict[str, BenchmarkResult]) -> Table:
     """Every method's error beside that of `best`, on the splits both finished."""
 
     def ratios(method: str) -> list[float]:
         found = [result["methods"][method]["against"].get("best") for result in results.values()]
         return [pair["ratio"] for pair in found if pair] or [math.inf]
 
-    def cell(method: str, result: dict[str, Any]) -> str:
+    def cell(method: str, result: BenchmarkResult) -> str:
         if method == "best":
             return "1"
         pair = result["methods"][method]["against"].get("best")
@@ -108,11 +115,11 @@ def _at_a_glance(results: dict[str, dict[str, Any]]) -> Table:
     return Table("At a glance", note, head, rows, frozenset({order.index("best")}))
 
 
-def _won(name: str, result: dict[str, Any]) -> str:
+def _won(name: str, result: BenchmarkResult) -> str:
     return f"**{TITLES[name]}.**\n" + "\n".join(f"- {sentence}" for sentence in reading(result))
 
 
-def _section(name: str, result: dict[str, Any]) -> str:
+def _section(name: str, result: BenchmarkResult) -> str:
     tables = [accuracy_table(result), release_table(result)]
     tables += [shared_table(result, whose) for whose in ("best", "paper")]
     failed = failure_table(result)

@@ -20,8 +20,8 @@ from study_cohorts import BY_KEY, SCENARIOS, Scenario
 from study_rules import World, draw_world
 
 from safeimpute.records.arrays import FloatArray
-from safeimpute.selection.cutoff import average_cutoff, confident_cutoff
 from safeimpute.selection.ledger import Entries
+from safeimpute.selection.release import Rule, cutoff_for
 
 ALPHAS = (0.05, 0.1, 0.2)
 CONFIDENCE = 0.9
@@ -31,11 +31,11 @@ FindCutoff = Callable[[Entries, FloatArray, float], float | None]
 
 
 def _average(entries: Entries, grid: FloatArray, alpha: float) -> float | None:
-    return average_cutoff(entries, grid, alpha).risk
+    return cutoff_for(entries, grid, Rule("unmeasured", alpha)).risk
 
 
 def _confident(entries: Entries, grid: FloatArray, alpha: float) -> float | None:
-    return confident_cutoff(entries, grid, alpha, CONFIDENCE).risk
+    return cutoff_for(entries, grid, Rule("unmeasured", alpha, "confident", CONFIDENCE)).risk
 
 
 RULES: dict[str, FindCutoff] = {"average": _average, "confident": _confident}

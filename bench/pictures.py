@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 FIGURES = ("released_by_value.png", "risk_alignment.png")
 FLAGS = ["--no-sandbox", "--disable-background-networking"]
-SIZE = {"width": 1280, "height": 860}
+SIZE: ViewportSize = {"width": 1280, "height": 860}
 
 
 @contextmanager
@@ -23,7 +23,8 @@ def review_page(run: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "safeimpute", "serve", str(run)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            yield process.stdout.readline().split()[-1]
+            line = process.stdout.readline() if process.stdout else ""
+            yield line.split()[-1]
         finally:
             process.terminate()
 

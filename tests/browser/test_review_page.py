@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("fastapi", reason="the review page needs the extra: pip install 'safeimpute[web]'")
 pytest.importorskip("playwright.sync_api", reason="browser tests need Playwright: pip install playwright")
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from helpers.review_run import FORMULA_ID, HTML_ID, Server
 
@@ -58,17 +58,20 @@ def test_a_patient_shows_released_and_withheld_points_and_why(page: Page, run_fo
     table = pl.read_parquet(run_folder / "imputations.parquet").filter(pl.col("subject_id") == subject)
     expect(page.locator("g.mark.released")).to_have_count(int(table["released"].sum()))
     expect(page.locator("g.mark.withheld")).to_have_count(int((~table["released"]).sum()))
+    reason = table.filter(~pl.col("released"))["reason"][0]
     page.locator("g.mark.withheld").first.focus()
-    expect(page.locator("#tip")).to_contain_text("Withheld: risk above cut-off")
+    expect(page.locator("#tip")).to_contain_text(f"Withheld: {reason}")
     page.keyboard.press("Enter")
-    expect(page.locator("#detail .state")).to_have_text("Withheld: risk above cut-off")
+    expect(page.locator("#detail .state")).to_have_text(f"Withheld: {reason}")
     expect(page.locator("[data-act=accept]")).to_be_disabled()
+    expect(page.locator("#detail dl")).to_contain_text("Released up to a risk of")
     page.locator("g.mark.released").first.hover()
     expect(page.locator("#tip")).to_contain_text("90 % interval")
     page.locator("g.mark.released").first.click()
     expect(page.locator("#detail .state")).to_have_text("Released")
     expect(page.locator("#detail .value")).to_contain_text("mg/dL")
     expect(page.locator("#detail")).to_contain_text("What carried this value")
+    expect(page.locator("#detail")).to_contain_text("Nothing is set aside")
 
 
 def test_some_value_says_which_visits_carried_it(page: Page) -> None:
@@ -83,6 +86,7 @@ def test_some_value_says_which_visits_carried_it(page: Page) -> None:
 def test_a_slider_changes_the_count_and_is_marked_as_exploration(page: Page) -> None:
     page.keyboard.press("e")
     expect(page.locator("#view-explore .flag").first).to_contain_text("not a promise")
+    expect(page.locator("#explore-about")).to_contain_text("carries no promise")
     expect(page.locator("#rerun")).to_be_disabled()
     run_level = page.inner_text("#would-release")
     page.locator("#level").fill("2")
@@ -105,7 +109,8 @@ def test_the_button_starts_a_run_that_ends_in_a_labelled_report(page: Page, run_
     state = page.locator("#rerun-state")
     expect(state).to_contain_text("Running into", timeout=20_000)
     expect(state).to_contain_text("Finished: ", timeout=240_000)
-    expect(state).to_contain_text("Level chosen after looking: no guarantee.")
+    expect(state).to_contain_text("level chosen after looking: no guarantee")
+    expect(state).to_contain_text("Second look at the same visits: no guarantee.")
     with page.context.expect_page() as opened:
         state.get_by_text("Its report").click()
     expect(opened.value.locator("body")).to_contain_text("No guarantee")
@@ -164,7 +169,12 @@ def test_reject_comment_and_undo_by_keyboard_alone(page: Page) -> None:
 def test_a_key_that_overtakes_the_page_decides_nothing(page: Page) -> None:
     """A decision pressed while the next patient is still loading must hit neither patient."""
     _sign(page, "Cleo")
-    page.route("**/api/patients/*", lambda route: (page.wait_for_timeout(300), route.continue_()))
+
+    def late(route: Route) -> None:
+        page.wait_for_timeout(300)
+        route.continue_()
+
+    page.route("**/api/patients/*", late)
     before = page.inner_text("#progress")
     page.keyboard.press("n")
     page.keyboard.press("r")

@@ -9,6 +9,7 @@ import pytest
 
 from safeimpute.benchmark.methods.outside import OutsideMissing
 from safeimpute.benchmark.registry import METHODS, make_imputer
+from safeimpute.errors import VisitsError
 from safeimpute.records.arrays import FloatArray, VisitArrays
 from safeimpute.records.simulate import simulate
 from safeimpute.records.visits import ColumnChoice, prepare_visits
@@ -25,6 +26,7 @@ ONE_TABLE = {
     "grape",
 }  # complete the table they were fitted on, no other
 FILL_HOLES_ALONE = {"tdm"}  # moves the missing values only, so that visible ones come back as they are
+LEARN_IN_FOLDS = {"best"}  # of patients: one patient is too few, which is said before any work
 HARDSHIPS = ("all-missing and constant labs", "one patient", "no other lab")
 
 
@@ -82,6 +84,19 @@ def test_hidden_targets_change_nothing(name: str) -> None:
 
 
 @methods(later=HEAVY)
+def test_validation_targets_are_read_by_those_that_stop_alone(name: str) -> None:
+    """So the others can be given them to learn from, and lose nothing in the comparison."""
+    if (
+        METHODS[name].stops or name in LEARN_IN_FOLDS
+    ):  # folds need no validation: all that is visible is an input
+        pytest.skip(f"{name} reads them")
+    task = task_of(visits())
+    assert task.validation.any()
+    unseen = replace(task, validation_target=np.full(len(visits()), np.nan))
+    assert imputed(name, unseen).tobytes() == usual(name).tobytes()
+
+
+@methods(later=HEAVY)
 def test_unsorted_rows_and_columns_come_back_in_order(name: str) -> None:
     shuffled = table().sample(fraction=1.0, shuffle=True, seed=7).select(sorted(table().columns))
     arrays = prepare_visits(shuffled, ColumnChoice("hba1c")).arrays
@@ -129,6 +144,10 @@ def test_hard_tables(name: str, hardship: str) -> None:
             arrays,
             patient=np.zeros(len(arrays), np.int64),
             patient_key=np.full(len(arrays), arrays.patient_key[0]),
-            time=np.arange(len(arrays)) * 30.0,
+            time=np.arange(len(arrays), dtype=np.float64) * 30.0,
         )
+        if name in LEARN_IN_FOLDS:
+            with pytest.raises(VisitsError, match="visits of 1 patients"):
+                imputed(name, task_of(changed))
+            return
     assert np.isfinite(imputed(name, task_of(changed))).all()

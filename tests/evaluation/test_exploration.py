@@ -17,9 +17,8 @@ from safeimpute.evaluation.exploration import (
 from safeimpute.records.arrays import VisitArrays
 from safeimpute.report.review_folder import review_visits
 from safeimpute.selection.calibrate import Calibrated
-from safeimpute.selection.cutoff import average_cutoff
 from safeimpute.selection.ledger import Entries, risk_grid
-from safeimpute.selection.release import Rule
+from safeimpute.selection.release import Rule, cutoff_for
 from safeimpute.splits.questions import Question
 from safeimpute.systems.protocol import Estimates
 from safeimpute.tolerance import Tolerance, parse_tolerance
@@ -87,7 +86,7 @@ def test_cutoffs_at_many_levels_are_those_of_the_rule(seed: int) -> None:
     weight = np.ones(n) if seed % 2 else rng.gamma(0.5, 1.0, n)
     entries = Entries(rng.integers(0, patients, n), risk, weight, rng.random(n) < 0.6 * risk, patients)
     grid = risk_grid(risk)
-    expected = [average_cutoff(entries, grid, level).risk for level in SLIDER_LEVELS]
+    expected = [cutoff_for(entries, grid, Rule("unmeasured", level)).risk for level in SLIDER_LEVELS]
     found = [None if np.isnan(each) else each for each in average_cutoffs(entries, grid, SLIDER_LEVELS)]
     assert found == expected
     assert any(each is not None for each in expected) or n * 0.5 < 100

@@ -77,7 +77,7 @@ def test_accuracy_is_judged_without_the_visits_own_value(run: Run) -> None:
         "best",
         "overall mean",
         "last value carried forward",
-        "patient's mean of other values",
+        "patient's own other values",
     ]
     assert accuracy["mae"]["best"] < accuracy["mae"]["overall mean"]
     assert sum(group["visits"] for group in summary["alignment"]) == accuracy["visits"]

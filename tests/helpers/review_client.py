@@ -11,6 +11,8 @@ from safeimpute.web.guard import Access
 from safeimpute.web.run_data import RunData
 from safeimpute.web.server import log_beside
 
+__all__ = ["ACCESS", "BASE", "TestClient", "app_over", "reviewing"]
+
 pytest.importorskip("httpx", reason="testing the review page needs httpx: pip install httpx")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # starlette would rather have httpx's successor

@@ -31,8 +31,9 @@ def build_run(folder: Path) -> Path:
     few.with_columns(renamed).write_csv(folder / "visits.csv")
     (folder / "quick.toml").write_text(QUICK)
     told = ["--target", "cholesterol", "--tolerance", "20%", "--fdr", "0.25", "--unit", "mg/dL"]
-    run = [sys.executable, "-m", "safeimpute", "run", folder / "visits.csv", *told, "--why", "--quiet"]
-    subprocess.run([*run, "--config", folder / "quick.toml", "--out", folder / "run"], check=True)
+    run = [sys.executable, "-m", "safeimpute", "run", str(folder / "visits.csv"), *told]
+    quick, out = str(folder / "quick.toml"), str(folder / "run")
+    subprocess.run([*run, "--why", "--quiet", "--config", quick, "--out", out], check=True)
     return folder / "run"
 
 

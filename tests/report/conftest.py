@@ -111,7 +111,7 @@ def summary() -> RunSummary:
                 "risk": 0.433,
                 "share": 0.18,
                 "patients": 108.0,
-                "visits": 1115,
+                "visits": 222.0,
                 "words": "Values with a risk of up to 0.433 are released.",
             }
         ],
@@ -133,7 +133,7 @@ def summary() -> RunSummary:
                 "best": 56.6,
                 "overall mean": 100.0,
                 "last value carried forward": 79.4,
-                "patient's mean of other values": 72.0,
+                "patient's own other values": 72.0,
             },
             "risky_share": 0.24,
         },

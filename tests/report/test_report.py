@@ -309,10 +309,15 @@ def test_a_refusal_says_why_and_what_would_help(summary: RunSummary, manifest: M
 
 
 def test_an_empty_release_says_what_would_help(summary: RunSummary, manifest: Manifest) -> None:
-    empty: RunSummary = {**summary, "released": 0, "withheld": summary["missing"]}
+    curve = [{**point, "released": 0} if point["fdr"] < 0.3 else point for point in summary["curve"]]
+    empty = cast("RunSummary", {**summary, "curve": curve, "released": 0, "withheld": summary["missing"]})
     text = _text(render_report(empty, manifest))
-    assert "No cut-off keeps the level asked for" in text
-    assert "At a level of 10 % about 82 values would be released" in text
+    assert "No cut-off keeps the level asked for. What would help" in text
+    assert "At a level of 30 % about 246 values would be released" in text
+    confident: RunSummary = {**empty, "promise_kind": "confident", "curve": summary["curve"]}
+    said = nothing_released(confident).replace("\u00a0", " ")
+    assert "asked for with 90 % confidence" in said
+    assert "At a level of 20 %, promised on average only, about 164 values would be released" in said
 
 
 def test_a_confident_promise_is_told_with_its_confidence(summary: RunSummary, manifest: Manifest) -> None:

@@ -11,11 +11,12 @@ import pytest
 from helpers.scored_cohorts import KEYS, fit_visits, fitted_cohort, new_visits
 from safeimpute import SafeImputer
 from safeimpute.errors import GuaranteeRefused, NotFittedError, OptionError, VisitsError
+from safeimpute.estimator import require_promisable
 from safeimpute.records.simulate import simulate
+from safeimpute.records.visits import ColumnChoice, prepare_visits
 from safeimpute.scoring.scorer import Scorer
-from safeimpute.selection.cutoff import FEWEST_RISKY
-from safeimpute.selection.reasons import NO_EVIDENCE, OUT_OF_RANGE, OUT_OF_SCOPE
-from safeimpute.settings import GcnSettings, PaperSettings
+from safeimpute.selection.reasons import NO_EVIDENCE, NOT_PROMISED, OUT_OF_RANGE, OUT_OF_SCOPE
+from safeimpute.settings import GcnSettings, PaperSettings, make_settings
 
 FAR = 10_000.0  # days beyond the last visit of the fit
 
@@ -75,7 +76,7 @@ def test_what_the_table_lacks_is_an_error_or_declared(scorer: Scorer, fresh: pl.
         scorer.score(fresh.drop("glucose"))
     table, account = scorer.score_whole(fresh.drop("glucose"), without=("glucose",))
     assert not table["released"].any()
-    assert set(table["reason"]) <= {OUT_OF_SCOPE, NO_EVIDENCE}
+    assert set(table["reason"]) <= {OUT_OF_SCOPE, NOT_PROMISED, NO_EVIDENCE}
     assert table["value"].is_finite().all()
     assert account.promise == ""
     assert "'glucose'" in account.no_promise
@@ -123,19 +124,28 @@ def test_impossible_values_are_withheld(fresh: pl.DataFrame) -> None:
 def test_the_claim_visits_promises_nothing_to_new_visits(fresh: pl.DataFrame) -> None:
     table, account = fitted_cohort("visits")[0].scorer().score_whole(fresh)
     assert not table["released"].any()
-    assert set(table["reason"]) <= {OUT_OF_SCOPE, NO_EVIDENCE, OUT_OF_RANGE}
+    assert set(table["reason"]) <= {OUT_OF_SCOPE, NOT_PROMISED, NO_EVIDENCE, OUT_OF_RANGE}
     assert table["value"].is_finite().all()
     assert account.promise == ""
     assert "'visits'" in account.no_promise
 
 
+def lowest_level(visits: pl.DataFrame) -> float:
+    """The lowest level not refused before the fit, when nothing is known yet of how visits are weighed."""
+    prepared = prepare_visits(visits, ColumnChoice("hba1c"))
+    for percent in range(1, 100):
+        try:
+            require_promisable(prepared, make_settings(target="hba1c", tolerance=0.6, fdr=percent / 100))
+        except GuaranteeRefused:
+            continue
+        return percent / 100
+    raise AssertionError("every level is refused")
+
+
 def test_too_few_patients_promise_nothing(fresh: pl.DataFrame) -> None:
     """Refused by the ledger after the fit: the scorer says the same, and no row is released."""
-    visits = simulate("mimic4", np.random.default_rng(3), patients=40).visits
-    patients = visits.filter(pl.col("hba1c").is_not_null())["subject_id"].n_unique()
-    imputer = fit_visits(
-        visits, fdr=1.01 * FEWEST_RISKY / patients
-    )  # just passes what is asked before the fit
+    visits = simulate("mimic4", np.random.default_rng(3), patients=60).visits
+    imputer = fit_visits(visits, fdr=lowest_level(visits))
     assert not imputer.impute(visits)["released"].any()
     assert imputer.decision_.refused
     table, account = imputer.scorer().score_whole(fresh)

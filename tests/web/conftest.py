@@ -11,7 +11,6 @@ from helpers.review_run import shared_run
 
 if TYPE_CHECKING:
     from helpers.review_client import TestClient
-
     from safeimpute.web.run_data import RunData
 
 

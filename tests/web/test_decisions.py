@@ -17,7 +17,7 @@ import httpx
 
 from helpers.review_run import Server, running_server
 from safeimpute.errors import OptionError
-from safeimpute.web.decisions import DecisionLog, Imputation
+from safeimpute.web.decisions import DecisionLog, Imputation, Kind
 from safeimpute.web.review_state import MARKS, ReviewState
 from safeimpute.web.run_data import RunData
 from safeimpute.web.server import log_beside
@@ -63,7 +63,9 @@ ACTS = st.lists(
 
 @settings(max_examples=20)
 @given(acts=ACTS)
-def test_marks_follow_the_standing_decisions(tmp_path_factory: pytest.TempPathFactory, acts: list) -> None:
+def test_marks_follow_the_standing_decisions(
+    tmp_path_factory: pytest.TempPathFactory, acts: list[tuple[str, Kind, int]]
+) -> None:
     """Against a plain model: an undo takes back its reviewer's last standing decision; the last standing one counts."""
     log = DecisionLog(tmp_path_factory.mktemp("log") / "log.sqlite", "run")
     state, standing = ReviewState(log, 3), []

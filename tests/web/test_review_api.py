@@ -3,6 +3,7 @@
 import io
 import json
 import time
+from typing import Any
 
 import polars as pl
 import pytest
@@ -18,7 +19,7 @@ from safeimpute.web.run_data import RunData, read_run
 from safeimpute.web.server import log_beside
 
 
-def _rows(client: TestClient, **filters: object) -> list[dict[str, object]]:
+def _rows(client: TestClient, **filters: object) -> list[dict[str, Any]]:
     """Every page of the list."""
     first = client.get("/api/patients", params=filters).json()
     pages = [client.get("/api/patients", params=filters | {"page": n}).json() for n in range(first["pages"])]
@@ -27,7 +28,7 @@ def _rows(client: TestClient, **filters: object) -> list[dict[str, object]]:
 
 def _decide(client: TestClient, imputation: int, kind: str, reviewer: str = "Ada", comment: str = "") -> int:
     body = {"imputation": imputation, "kind": kind, "reviewer": reviewer, "comment": comment}
-    return client.post("/api/decisions", json=body).status_code
+    return int(client.post("/api/decisions", json=body).status_code)
 
 
 def _first(run: RunData, *, released: bool) -> int:
@@ -107,8 +108,8 @@ def test_a_decision_is_kept_and_undone_by_a_further_row(client: TestClient, run:
     number = _first(run, released=True)
     patient = run.imputations["patient"][number]
 
-    def seen() -> dict[str, object]:
-        course = client.get(f"/api/patients/{patient}").json()
+    def seen() -> dict[str, Any]:
+        course: dict[str, Any] = client.get(f"/api/patients/{patient}").json()
         return next(each for each in course["imputations"] if each["imputation"] == number)
 
     assert _decide(client, number, "accept") == 200

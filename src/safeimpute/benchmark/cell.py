@@ -103,7 +103,8 @@ def impute_openly(
     What stopped the training is an input afterwards, except to methods that know no other table than their own.
     """
     task, _ = task_for(visits, seed, test_fraction, stops=stops)
-    return imputer.fit(task, generator(seed, Stream.FIT), device).impute(opened(task)).value
+    fitted = imputer.fit(task, generator(seed, Stream.FIT), device)
+    return fitted.impute(opened(task) if stops else task).value
 
 
 def _baseline(study: Study, visits: VisitArrays, name: CellName, device: str) -> Fits:

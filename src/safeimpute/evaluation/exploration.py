@@ -15,7 +15,7 @@ from safeimpute.records.arrays import BoolArray, FloatArray
 from safeimpute.records.units import target_unit
 from safeimpute.selection.bh import ROUNDING
 from safeimpute.selection.calibrate import Calibrated
-from safeimpute.selection.cutoff import average_cutoff
+from safeimpute.selection.cutoff import average_cutoff, enough
 from safeimpute.selection.ledger import Entries, below, risk_grid
 from safeimpute.selection.release import Ground, Rule, decide, entries_of
 from safeimpute.tolerance import Tolerance, parse_tolerance
@@ -109,7 +109,7 @@ def _by_p_values(ground: Ground, rule: Rule, levels: Sequence[float]) -> list[_R
 
 
 def average_cutoffs(entries: Entries, thresholds: FloatArray, levels: Sequence[float]) -> FloatArray:
-    """What `average_cutoff` gives at each level, at a small part of its cost; NaN where no threshold keeps the level.
+    """What the average rule gives at each level, at a small part of its cost; NaN where no threshold keeps the level.
 
     A threshold can be safe only where the risky weight below it is at most the level's share, and a lower level never
     reaches further than a higher one: so only thresholds just below those two bounds are tried.
@@ -119,7 +119,10 @@ def average_cutoffs(entries: Entries, thresholds: FloatArray, levels: Sequence[f
     weight = below(there.risk, there.weight, thresholds)
     risky = below(there.risk, there.weight * there.risky, thresholds)
     found, reach = np.full(len(levels), np.nan), len(thresholds)
+    worth = there.worth
     for place in np.argsort(levels)[::-1]:
+        if not enough(worth, levels[place]):
+            break
         possible = np.flatnonzero(risky[:reach] - levels[place] * weight[:reach] <= ROUNDING * weight[:reach])
         end = int(possible[-1]) + 1 if len(possible) else 0
         found[place] = _last_safe(there, thresholds[:end], levels[place])

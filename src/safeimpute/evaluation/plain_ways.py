@@ -7,7 +7,7 @@ from safeimpute.records.clocks import first_row_to_know
 from safeimpute.records.history import first_visit, last_visit
 from safeimpute.records.own_visits import nearest_own_visits, take
 
-MEAN, LAST, OWN_MEAN = "overall mean", "last value carried forward", "patient's mean of other values"
+MEAN, LAST, OWN_MEAN = "overall mean", "last value carried forward", "patient's own other values"
 
 
 def plain_values(visits: VisitArrays, *, past_only: bool) -> dict[str, FloatArray]:

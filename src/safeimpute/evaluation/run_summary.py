@@ -37,8 +37,8 @@ class CutoffSummary(TypedDict):
     group: int
     risk: float | None  # None: no risk keeps the level
     share: float | None  # of unacceptable errors among measured visits up to it, weighted as the claim asks
-    patients: float  # of equal weight, worth those up to it
-    visits: int  # measured visits that took part
+    visits: float  # of equal weight, worth the measured ones within the promise
+    patients: float  # likewise
     words: str
 
 

@@ -122,22 +122,21 @@ def _cutoffs(cutoffs: Mapping[int, Cutoff], settings: Settings) -> list[CutoffSu
 
 def cutoff_in_words(cutoff: Cutoff, settings: Settings) -> str:
     """Up to which risk values are released, and what is known of the measured visits up to there."""
-    level = f"{100 * settings.fdr:g} %"
+    worth = f"{cutoff.visits:,.0f} visits, or {cutoff.patients:,.0f} patients, of equal weight"
     if cutoff.risk is None:
+        confident = settings.promise == "confident"
+        sure = f" with {100 * settings.confidence:g} % confidence" if confident else ""
         return (
-            f"No cut-off keeps the level of {level}: among the {cutoff.visits:,.0f} measured visits that can be judged, "
-            f"even the least risky imputations are off too often, or too few patients vouch for them."
+            f"No cut-off keeps the level of {100 * settings.fdr:g} %{sure}: even the least risky imputations of "
+            f"measured visits are off too often, or too few vouch for them (all together worth {worth})."
         )
-    share = 0.0 if cutoff.share is None else cutoff.share
+    share = f"{100 * (cutoff.share or 0.0):.0f} % are off by the tolerance or more"
+    released = f"Values with a risk of up to {cutoff.risk:.3g} are released."
     if settings.claim == "visits":
-        return (
-            f"Values with a risk of up to {cutoff.risk:.3g} are released. Of the {cutoff.visits:,.0f} visits set aside "
-            f"to calibrate, {100 * share:.0f} % of those up to this risk are off by the tolerance or more."
-        )
+        return f"{released} Of the visits set aside to calibrate, up to this risk {share}."
     return (
-        f"Values with a risk of up to {cutoff.risk:.3g} are released. Of the measured visits up to this risk, weighted "
-        f"to stand for unmeasured ones, {100 * share:.0f} % are off by the tolerance or more; they are worth "
-        f"{cutoff.patients:,.0f} patients of equal weight."
+        f"{released} Of the measured visits up to this risk, weighted to stand for unmeasured ones, {share}; all "
+        f"measured visits together are worth {worth}."
     )
 
 

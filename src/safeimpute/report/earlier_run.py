@@ -12,7 +12,9 @@ from safeimpute.records.bundled import load_pbc
 from safeimpute.records.tables import read_visits
 from safeimpute.records.units import column_choice
 from safeimpute.records.visits import prepare_visits
-from safeimpute.settings import make_settings
+from safeimpute.settings import Settings, make_settings
+
+CHOICES = ("tolerance", "fdr", "random_state", "claim", "preset", "promise", "confidence")
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,12 @@ class EarlierRun:
     path: Path | None  # None: the bundled visits
     columns: dict[str, str]
     fingerprint: str
+    second_look: bool  # it promised nothing itself
+
+    def chose_otherwise(self, settings: Settings) -> bool:
+        """Whether another run on its visits is a second look: it showed their errors under another choice."""
+        earlier = make_settings(**self.config)
+        return self.second_look or any(getattr(earlier, each) != getattr(settings, each) for each in CHOICES)
 
     def visits(self) -> pl.DataFrame:
         """The visits again, or an error where they have changed since."""
@@ -48,6 +56,7 @@ def read_earlier_run(folder: Path) -> EarlierRun:
             path=Path(source["path"]) if source["path"] else None,
             columns=dict(source["columns"]),
             fingerprint=source["visits_sha256"],
+            second_look=bool(manifest["second_look"]),
         )
     except (OSError, ValueError, KeyError, TypeError):
         raise OptionError(

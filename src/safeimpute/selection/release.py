@@ -209,8 +209,8 @@ def too_few(alpha: float, worth: Worth) -> str:
     """Why a ledger of so many visits and patients promises nothing at a level, and which level it could bear."""
     visits, patients = math.ceil(FEWEST_VISITS / alpha), math.ceil(FEWEST_PATIENTS / alpha)
     words = (
-        f"a level of {alpha:g} needs measured visits worth {visits} of equal weight, of patients worth {patients}; these "
-        f"are worth {worth.visits:.0f} and {worth.patients:.0f}"
+        f"a level of {alpha:g} needs measured visits worth {visits} of equal weight, of patients worth {patients}; "
+        f"these are worth {worth.visits:.0f} and {worth.patients:.0f}"
     )
     level = max(FEWEST_VISITS / max(worth.visits, 1e-9), FEWEST_PATIENTS / max(worth.patients, 1e-9))
     if level >= 0.5:

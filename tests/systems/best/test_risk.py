@@ -1,159 +1,111 @@
-import json
+"""The learned risk: ranks imputations by the chance of an unacceptable error, from errors out of sample."""
 
 import numpy as np
 import pytest
 
-from safeimpute.records.arrays import FloatArray, VisitArrays
-from safeimpute.splits.roles import Role, Roles, Task, hide, split_visits
-from safeimpute.systems.best.evidence import Evidence, EvidenceSettings, fit_evidence, read_evidence
-from safeimpute.systems.best.risk import (
-    FittedRisk,
-    RiskGround,
-    SpreadModel,
-    cross_fit,
-    fit_risk,
-    prepare_risk,
-)
-from safeimpute.systems.protocol import Imputation
+from safeimpute.evaluation.metrics import auc
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.systems.best.blend import Blended
+from safeimpute.systems.best.evidence import Evidence
+from safeimpute.systems.best.risk import RiskModel, fit_risk, risk_features
+from safeimpute.systems.trees import BaggedTrees
 from safeimpute.tolerance import Tolerance
 
+N = 3_000
+
+
+class Errors:
+    """Values whose error grows with one feature; half of the visits to learn from, half to judge."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(2)
+        self.doubt = rng.uniform(0.1, 2.0, N)
+        self.truth = rng.uniform(5, 12, N)
+        self.value: FloatArray = self.truth + self.doubt * rng.standard_normal(N)
+        noise = rng.standard_normal((N, 4))
+        self.features = np.column_stack([self.doubt, noise]).astype(np.float32)
+        self.learn: BoolArray = np.arange(N) < N // 2
+        self.fold: IntArray = rng.integers(0, 4, N)
+
+    def fit(self, tolerance: Tolerance, seed: int = 4) -> RiskModel:
+        rows = self.learn
+        return fit_risk(
+            self.features[rows], self.value[rows], self.truth[rows], self.fold[rows], tolerance, seed
+        )
+
+    def judge(self, model: RiskModel) -> tuple[FloatArray, FloatArray]:
+        return model.judge(self.features[~self.learn], self.value[~self.learn])
+
 
 @pytest.fixture(scope="module")
-def roles(cohort_arrays: VisitArrays) -> Roles:
-    return split_visits(~np.isnan(cohort_arrays.target_values), np.random.default_rng(0), test_fraction=0.3)
+def errors() -> Errors:
+    return Errors()
 
 
-@pytest.fixture(scope="module")
-def task(cohort_arrays: VisitArrays, roles: Roles) -> Task:
-    return hide(cohort_arrays, roles)
+@pytest.mark.parametrize("tolerance", [Tolerance(0.8), Tolerance(share=0.1), Tolerance(0.5, 0.1)])
+def test_ranks_visits_nobody_learnt_from(errors: Errors, tolerance: Tolerance) -> None:
+    risk, _ = errors.judge(errors.fit(tolerance))
+    there = ~errors.learn
+    risky = tolerance.risky(errors.value[there], errors.truth[there])
+    assert np.all((risk > 0) & (risk < 1))
+    found, ceiling = auc(risk, risky), auc(errors.doubt[there], risky)
+    assert found is not None
+    assert ceiling is not None
+    assert found > ceiling - 0.04
+    assert abs(risk.mean() - risky.mean()) < 0.06, "it is a chance, not only a rank"
 
 
-@pytest.fixture(scope="module")
-def evidence(task: Task) -> Evidence:
-    source = fit_evidence(task, EvidenceSettings(), np.random.default_rng(1))
-    return read_evidence(task.visits, source)
-
-
-@pytest.fixture(scope="module")
-def noisy(cohort_arrays: VisitArrays) -> Imputation:
-    """The truth plus an error whose size follows the signal `doubt`."""
-    rng = np.random.default_rng(2)
-    doubt = rng.uniform(0.1, 2.0, len(cohort_arrays))
-    truth = np.nan_to_num(cohort_arrays.target_values, nan=7.0)
-    return Imputation(truth + doubt * rng.standard_normal(len(truth)), {"doubt": doubt})
-
-
-@pytest.fixture(scope="module")
-def ground(task: Task, evidence: Evidence, noisy: Imputation) -> RiskGround:
-    return prepare_risk(task, evidence, noisy, np.random.default_rng(3))
-
-
-def auc(score: FloatArray, bad: np.ndarray) -> float:
-    return float(np.mean(score[bad][:, None] > score[~bad][None, :]))
-
-
-@pytest.mark.parametrize(
-    "tolerance", [Tolerance(absolute=0.8), Tolerance(share=0.1)], ids=["absolute", "share"]
-)
-def test_ranks_visits_nobody_learnt_from(
-    tolerance: Tolerance,
-    cohort_arrays: VisitArrays,
-    roles: Roles,
-    evidence: Evidence,
-    noisy: Imputation,
-    ground: RiskGround,
-) -> None:
-    risk = fit_risk(ground, tolerance, seed=4)
-    score = risk.score(evidence, noisy)
-    assert np.all((score > 0) & (score < 1))
-    unseen = (roles == Role.TEST) | (roles == Role.CALIBRATION)
-    bad = tolerance.risky(noisy.value, cohort_arrays.target_values)
-    ceiling = auc(noisy.signals["doubt"][unseen], bad[unseen])
-    assert auc(score[unseen], bad[unseen]) > max(0.70, ceiling - 0.08)
-
-
-def test_spread_follows_the_size_of_the_error(
-    evidence: Evidence, noisy: Imputation, ground: RiskGround
-) -> None:
-    spread = ground.spread.spread(evidence, noisy)
+def test_spread_follows_the_size_of_the_error(errors: Errors) -> None:
+    _, spread = errors.judge(errors.fit(Tolerance(0.8)))
     assert spread.min() > 0
-    assert np.corrcoef(spread, noisy.signals["doubt"])[0, 1] > 0.6
+    assert np.corrcoef(spread, errors.doubt[~errors.learn])[0, 1] > 0.6
 
 
-def test_learns_from_training_and_validation_only(task: Task, roles: Roles, ground: RiskGround) -> None:
-    assert len(ground.truth) == np.sum((roles == Role.TRAINING) | (roles == Role.VALIDATION))
-    assert set(ground.truth) <= set(task.visits.target_values) | set(task.validation_target)
+def test_a_wider_tolerance_is_less_risky(errors: Errors) -> None:
+    strict, lenient = (errors.judge(errors.fit(Tolerance(size)))[0] for size in (0.3, 1.5))
+    assert strict.mean() > lenient.mean() + 0.1
 
 
-def test_another_tolerance_leaves_the_ground_alone(
-    evidence: Evidence, noisy: Imputation, ground: RiskGround
-) -> None:
-    strict, lenient = (fit_risk(ground, Tolerance(absolute=size), seed=4) for size in (0.3, 1.5))
-    assert strict.score(evidence, noisy).mean() > lenient.score(evidence, noisy).mean() + 0.1
-    again = fit_risk(ground, Tolerance(absolute=0.3), seed=4)
-    assert again.score(evidence, noisy).tobytes() == strict.score(evidence, noisy).tobytes()
+def test_the_same_seed_gives_the_same_bytes(errors: Errors) -> None:
+    one, other = (errors.judge(errors.fit(Tolerance(0.8)))[0] for _ in range(2))
+    assert one.tobytes() == other.tobytes()
 
 
-def test_a_stored_risk_scores_the_same_bytes(
-    evidence: Evidence, noisy: Imputation, ground: RiskGround
-) -> None:
-    risk = fit_risk(ground, Tolerance(absolute=0.8), seed=4)
-    restored = FittedRisk.from_state({}, json.loads(json.dumps(risk.state()[1])))
-    assert restored.score(evidence, noisy).tobytes() == risk.score(evidence, noisy).tobytes()
-    spread = SpreadModel.from_state({}, json.loads(json.dumps(ground.spread.state()[1])))
-    assert spread.spread(evidence, noisy).tobytes() == ground.spread.spread(evidence, noisy).tobytes()
-
-
-class Echo:
-    """Imputes a visible target by itself and any other visit by 0: caught out unless the target is hidden."""
-
-    def impute(self, task: Task) -> Imputation:
-        visible = np.nan_to_num(task.visits.target_values)
-        return Imputation(visible, {"visible": task.training.astype(float)})
-
-
-def test_cross_fitting_hides_every_training_target_once(task: Task) -> None:
-    fits: list[int] = []
-
-    def refit(reduced: Task) -> Echo:
-        fits.append(int(reduced.training.sum()))
-        assert np.array_equal(reduced.validation_target, task.validation_target, equal_nan=True)
-        return Echo()
-
-    plain = Echo().impute(task)
-    honest = cross_fit(task, plain, refit, np.random.default_rng(0), folds=4)
-    assert len(fits) == 4
-    assert sum(task.training.sum() - left for left in fits) == task.training.sum()
-    assert not honest.value[task.training].any()
-    assert not honest.signals["visible"][task.training].any()
-    assert np.array_equal(honest.value[~task.training], plain.value[~task.training])
-    assert plain.value[task.training].all()
-
-
-def test_explored_risk_is_as_good_as_on_new_visits() -> None:
-    """At visits a risk learnt from, the explored risk must not flatter itself."""
-    from safeimpute.evaluation.metrics import auc
-    from safeimpute.records.simulate import simulate
-    from safeimpute.records.visits import ColumnChoice, prepare_visits
-    from safeimpute.splits.roles import Role, hide, split_visits
-    from safeimpute.systems.presets import Plan, score_visits
-    from safeimpute.tolerance import Tolerance
-
-    visits = simulate("mimic4", np.random.default_rng(8), patients=500).visits
-    arrays = prepare_visits(visits, ColumnChoice("hba1c")).arrays
-    roles = split_visits(~np.isnan(arrays.target_values), np.random.default_rng(0), test_fraction=0.3)
-    tolerance = Tolerance(0.8)
-    scores = score_visits(hide(arrays, roles), Plan("best", tolerance, seed=0))
-
-    def area(risk: np.ndarray, role: Role) -> float:
-        rows = roles == role
-        found = auc(risk[rows], tolerance.risky(scores.value[rows], arrays.target_values[rows]))
-        assert found is not None
-        return found
-
-    on_test = area(scores.risk, Role.TEST)
-    assert abs(area(scores.explored_risk, Role.VALIDATION) - on_test) < 0.08
-    assert area(scores.risk, Role.VALIDATION) > on_test + 0.08
-    assert np.array_equal(
-        scores.explored_risk[roles == Role.CALIBRATION], scores.risk[roles == Role.CALIBRATION]
+def test_a_stored_risk_says_the_same(errors: Errors) -> None:
+    model = errors.fit(Tolerance(0.8))
+    restored = RiskModel(
+        BaggedTrees.from_texts(model.probability.texts()),
+        BaggedTrees.from_texts(model.ratio.texts()),
+        model.tolerance,
     )
+    for one, other in zip(errors.judge(model), errors.judge(restored), strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+def test_a_truth_of_zero_breaks_no_share_of_it() -> None:
+    """A tolerance that is a share allows no error at a true value of zero: such an error counts as the largest."""
+    rng = np.random.default_rng(0)
+    truth = np.where(rng.random(400) < 0.3, 0.0, rng.uniform(1, 5, 400))
+    value = truth + rng.normal(0, 0.2, 400)
+    features = np.column_stack([truth == 0, rng.standard_normal(400)]).astype(np.float32)
+    model = fit_risk(features, value, truth, rng.integers(0, 3, 400), Tolerance(share=0.2), 1)
+    risk, spread = model.judge(features, value)
+    assert np.isfinite(risk).all()
+    assert np.isfinite(spread).all()
+    assert risk[truth == 0].mean() > risk[truth > 0].mean()
+
+
+def test_features_hold_the_value_against_each_kind_of_evidence() -> None:
+    rng = np.random.default_rng(0)
+    names = ("course", "own mean", "analogue mean", "age")
+    matrix = rng.standard_normal((5, 4)).astype(np.float32)
+    nothing = np.zeros(5, dtype=bool)
+    evidence = Evidence(matrix, names, np.zeros(5), matrix[:, 0].astype(float), np.arange(5.0), nothing)
+    z = rng.standard_normal(5)
+    blended = Blended(z, {"trees": rng.standard_normal(5)})
+    with_time, without = (risk_features(evidence, blended, calendar=each) for each in (True, False))
+    assert with_time.shape[1] == without.shape[1] + 1
+    assert np.array_equal(with_time[:, -1], np.arange(5, dtype=np.float32))
+    assert np.array_equal(with_time[:, :-1], without)
+    assert np.array_equal(without[:, :4], matrix)
+    assert np.array_equal(without[:, 5], (z - matrix[:, 0]).astype(np.float32))

@@ -24,7 +24,7 @@ export function showDetail(imputation, course, run, act) {
 function facts(imputation, run) {
   const rows = [
     [`${percent(run.interval)} interval`, interval(imputation, run.unit)],
-    [run.risk_is_probability ? "Risk: chance to be off too far" : "Risk (larger is riskier)", risk(imputation.risk)],
+    [run.risk_is_probability ? "Risk of being off too far" : "Risk (larger is riskier)", risk(imputation.risk)],
     ["Released up to a risk of", imputation.cutoff === null ? "none" : risk(imputation.cutoff)],
   ];
   if (run.claim === "visits") rows.push(["p-value", imputation.p_value === null ? "none: not tested" : number(imputation.p_value)]);
