@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from guarantee_scenarios import Cohort, empirical_cutoff
+from safeimpute.selection.thresholds import LabelledVisits, counts_at_thresholds, risk_thresholds
 from scipy import stats
 
 from safeimpute.errors import GuaranteeRefused
 from safeimpute.records.arrays import FloatArray
 from safeimpute.selection.cutoff import stored_cutoff
-from safeimpute.selection.thresholds import LabelledVisits, counts_at_thresholds, risk_thresholds
 
 
 @dataclass(frozen=True)

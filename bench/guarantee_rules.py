@@ -12,11 +12,13 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from study_cohorts import BY_KEY, SCENARIOS, Scenario
+from study_attacks import ATTACKS
+from study_cohorts import SCENARIOS
 from study_rules import World, draw_world
 
 from safeimpute.records.arrays import FloatArray
@@ -27,6 +29,8 @@ ALPHAS = (0.05, 0.1, 0.2)
 CONFIDENCE = 0.9
 LONG_RUN = 40_000  # patients
 SIZES = (100, 300, 1000)
+Draw = Callable[[np.random.Generator, int], World]
+WORLDS: dict[str, Draw] = {each.key: partial(draw_world, each) for each in SCENARIOS} | ATTACKS
 FindCutoff = Callable[[Entries, FloatArray, float], float | None]
 
 
@@ -41,36 +45,35 @@ def _confident(entries: Entries, grid: FloatArray, alpha: float) -> float | None
 RULES: dict[str, FindCutoff] = {"average": _average, "confident": _confident}
 
 
-@dataclass(frozen=True)
 class LongRun:
     """Share of risky values, and of good ones released, below any cut-off; from very many patients."""
 
-    risk: FloatArray
-    share: FloatArray
-    power: FloatArray
-
-    @classmethod
-    def of(cls, world: World) -> "LongRun":
+    def __init__(self, world: World) -> None:
         rows = np.flatnonzero(world.candidate)
         rows = rows[np.argsort(world.risk[rows], kind="stable")]
-        risky = np.cumsum(world.risky[rows])
-        released = np.arange(1, len(rows) + 1)
-        good = released - risky
-        return cls(world.risk[rows], risky / released, good / good[-1])
+        self.risk, self.risky, self.count = world.risk[rows], world.risky[rows], world.count[rows]
+        self.most = int(world.count.max())
 
-    def at(self, cutoff: float | None) -> tuple[float, float]:
-        """Share and power at a cut-off."""
-        place = -1 if cutoff is None else int(np.searchsorted(self.risk, cutoff, side="right")) - 1
-        return (0.0, 0.0) if place < 0 else (float(self.share[place]), float(self.power[place]))
+    def at(self, cutoff: float | None, longest: int) -> tuple[float, float]:
+        """Share and power at a cut-off, within the promise."""
+        if cutoff is None:
+            return 0.0, 0.0
+        place = int(np.searchsorted(self.risk, cutoff, side="right"))
+        risky, good = self.risky, int(np.sum(~self.risky))
+        if longest < self.most:
+            there = self.count[:place] <= longest
+            place, risky = int(there.sum()), risky[:place][there]
+        found = int(risky[:place].sum())
+        return found / max(place, 1), (place - found) / max(good, 1)
 
 
-def counted(world: World, cutoff: float | None) -> tuple[int, int, int]:
+def counted(world: World, cutoff: float | None, longest: int) -> tuple[int, int, int]:
     """Risky ones released, released, and good candidates."""
     candidate = world.candidate
     good = int(np.sum(candidate & ~world.risky))
     if cutoff is None:
         return 0, 0, good
-    released = candidate & (world.risk <= cutoff)
+    released = candidate & (world.risk <= cutoff) & (world.count <= longest)
     return int(np.sum(released & world.risky)), int(released.sum()), good
 
 
@@ -78,25 +81,25 @@ Draws = dict[tuple[str, float], list[tuple[float, ...]]]
 
 
 def repeat(
-    scenario: Scenario,
+    key: str,
     patients: int,
     repetitions: Sequence[int],
     alphas: Sequence[float] = ALPHAS,
     rules: dict[str, FindCutoff] | None = None,
 ) -> Draws:
     """Per rule and level one row a repetition: counts of same patients, of new ones, long-run share and power."""
-    number = [each.key for each in SCENARIOS].index(scenario.key)
-    long_run = LongRun.of(draw_world(scenario, np.random.default_rng([7, number]), LONG_RUN))
+    draw, number = WORLDS[key], list(WORLDS).index(key)
+    long_run = LongRun(draw(np.random.default_rng([7, number]), LONG_RUN))
     found: Draws = {}
     for repetition in repetitions:
         rng = np.random.default_rng([2026, number, patients, repetition])
-        world, new = draw_world(scenario, rng, patients), draw_world(scenario, rng, patients)
-        entries, grid = world.entries(), world.grid()
+        world, new = draw(rng, patients), draw(rng, patients)
+        entries, grid, longest = world.entries(), world.grid(), world.longest
         for name, rule in (rules or RULES).items():
             for alpha in alphas:
                 cutoff = rule(entries, grid, alpha)
-                row = (*counted(world, cutoff), *counted(new, cutoff), *long_run.at(cutoff))
-                found.setdefault((name, alpha), []).append(row)
+                counts = (*counted(world, cutoff, longest), *counted(new, cutoff, longest))
+                found.setdefault((name, alpha), []).append((*counts, *long_run.at(cutoff, longest)))
     return found
 
 
@@ -149,17 +152,13 @@ def summaries(draws: Draws) -> list[dict[str, Any]]:
     return rows
 
 
-def _part(key: str, patients: int, repetitions: Sequence[int]) -> Draws:
-    return repeat(BY_KEY[key], patients, repetitions)
-
-
 def run_scenario(
     pool: ProcessPoolExecutor, key: str, patients: int, repetitions: int, jobs: int
 ) -> list[dict[str, Any]]:
     """All repetitions of one scenario and size, divided among the workers."""
     parts = [range(start, repetitions, jobs) for start in range(jobs)]
     joined: Draws = {}
-    for part in pool.map(_part, [key] * jobs, [patients] * jobs, parts):
+    for part in pool.map(repeat, [key] * jobs, [patients] * jobs, parts):
         for name, rows in part.items():
             joined.setdefault(name, []).extend(rows)
     return [{"scenario": key, "patients": patients} | row for row in summaries(joined)]
@@ -171,7 +170,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--repetitions", type=int, default=2000)
     parser.add_argument("--patients", type=int, nargs="+", default=list(SIZES))
-    parser.add_argument("--scenarios", nargs="+", choices=sorted(BY_KEY), default=list(BY_KEY))
+    parser.add_argument("--scenarios", nargs="+", choices=sorted(WORLDS), default=list(WORLDS))
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     told = parser.parse_args()
     rows: list[dict[str, Any]] = []

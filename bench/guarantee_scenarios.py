@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-
-from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
-from safeimpute.selection.bh import benjamini_hochberg
-from safeimpute.selection.p_values import Scores, conformal_p_values
 from safeimpute.selection.patients import release_new_patients, release_unmeasured_of_new_patients
-from safeimpute.selection.sensitivity import sensitivity_p_values
 from safeimpute.selection.thresholds import (
     LabelledVisits,
     ScoredVisits,
     risk_thresholds,
 )
 from safeimpute.selection.weighted import prune, weighted_selection
+
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.selection.bh import benjamini_hochberg
+from safeimpute.selection.p_values import Scores, conformal_p_values
+from safeimpute.selection.sensitivity import sensitivity_p_values
 
 ALPHAS = (0.1, 0.2, 0.35)
 

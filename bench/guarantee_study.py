@@ -95,7 +95,10 @@ def run_all(cells: list[Cell], path: Path, jobs: int, minutes: float) -> int:
                 line = future.result()
                 out.write(json.dumps(line) + "\n")
                 out.flush()
-                print(f"{cell.core} {cell.scenario} {cell.patients} #{cell.cohort}: {line['seconds']} s", flush=True)
+                print(
+                    f"{cell.core} {cell.scenario} {cell.patients} #{cell.cohort}: {line['seconds']} s",
+                    flush=True,
+                )
     return failed
 
 

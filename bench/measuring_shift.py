@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safeimpute.selection.pipeline import Scored, release, score_split, split_for
+from safeimpute.systems.presets import Plan
 
 from safeimpute.errors import GuaranteeRefused
 from safeimpute.evaluation.metrics import false_discovery_proportion, power
 from safeimpute.records.simulate import simulate
 from safeimpute.records.visits import ColumnChoice, prepare_visits
 from safeimpute.selection.claims import Claim
-from safeimpute.selection.pipeline import Scored, release, score_split, split_for
 from safeimpute.selection.release import OUT_OF_SCOPE
-from safeimpute.systems.presets import Plan
 from safeimpute.tolerance import Tolerance
 
 LEVELS = (0.1, 0.2, 0.35)

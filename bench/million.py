@@ -81,11 +81,11 @@ def peak_mib() -> float:
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """One fit and release; everything the growth law needs."""
     from big_cohort import big_cohort
+    from safeimpute.systems.presets import BestSettings, Plan
 
     from safeimpute.selection.claims import Claim
     from safeimpute.systems.best.blend import BlendSettings
     from safeimpute.systems.best.evidence import EvidenceSettings
-    from safeimpute.systems.presets import BestSettings, Plan
     from safeimpute.tolerance import Tolerance
 
     pipeline = importlib.import_module("safeimpute.selection.pipeline")

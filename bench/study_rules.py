@@ -1,6 +1,6 @@
 """Worlds for the rules alone: risks, errors and known odds of measuring, drawn patient by patient.
 
-The scenarios are those of study_cohorts.py, without a fit: what is judged is the rule that turns a ledger into a cut-off.
+The scenarios are those of study_cohorts.py, without a fit: judged is the rule that turns a ledger into a cut-off.
 """
 
 import math
@@ -15,6 +15,7 @@ from safeimpute.selection.ledger import Entries, risk_grid
 SIGNAL = 2.0  # of the risk, in standard deviations of what it cannot see
 OFFSET = 1.1  # the larger, the fewer visits are risky
 LARGEST_ODDS = 10.0  # times the overall odds: the scope that a fit would leave, on both sides
+FARTHEST = 2  # times the most visits of one patient, likewise
 CLOCK_VISITS = 10  # most visits of one patient where measuring follows a clock
 
 
@@ -28,12 +29,18 @@ class World:
     measured: BoolArray
     weight: FloatArray  # odds of being unmeasured, as the ledger is told
     n_patients: int
+    count: IntArray  # visits of the patient
 
     @property
     def inside(self) -> BoolArray:
-        """Visits within the promise."""
+        """Visits within the promise by their odds."""
         overall = np.sum(~self.measured) / max(int(self.measured.sum()), 1)
         return np.asarray(self.weight <= LARGEST_ODDS * overall)
+
+    @property
+    def longest(self) -> int:
+        """Records longer than this are outside the promise made from this world."""
+        return FARTHEST * int(self.count.max())
 
     @property
     def candidate(self) -> BoolArray:
@@ -71,9 +78,9 @@ def draw_world(scenario: Scenario, rng: np.random.Generator, patients: int) -> W
     risky = SIGNAL * seen.x + seen.worse + error > OFFSET
     risk = _chance(SIGNAL * seen.x - OFFSET)
     if scenario.whole_numbers:
-        risk = np.ceil(10.0 * risk) / 10.0
+        risk = np.ceil(25.0 * risk) / 25.0
     measured, weight = _measure(scenario, seen, rng)
-    return World(seen.patient, risk, np.asarray(risky), measured, weight, patients)
+    return World(seen.patient, risk, np.asarray(risky), measured, weight, patients, seen.count[seen.patient])
 
 
 def _draw_seen(scenario: Scenario, rng: np.random.Generator, patients: int) -> _Seen:
@@ -136,7 +143,9 @@ def _measured_by_clock(seen: _Seen, rng: np.random.Generator) -> tuple[BoolArray
         measured[:, k] = there[:, k] & (chance[:, k] < _chance_by_clock(base, measured, k))
     odds = np.empty((patients, CLOCK_VISITS))
     for k in range(CLOCK_VISITS):
-        odds[:, k] = np.exp(_log_chance(base, there, measured, k, False) - _log_chance(base, there, measured, k, True))
+        odds[:, k] = np.exp(
+            _log_chance(base, there, measured, k, False) - _log_chance(base, there, measured, k, True)
+        )
     return measured[seen.patient, place], odds[seen.patient, place]
 
 
@@ -165,6 +174,7 @@ def _twice(world: World) -> World:
         np.r_[world.measured, world.measured],
         np.r_[world.weight, world.weight],
         2 * world.n_patients,
+        np.r_[world.count, world.count],
     )
 
 

@@ -18,7 +18,7 @@ from safeimpute.records.units import column_choice, plausible_range, require_pla
 from safeimpute.records.visits import Visits, prepare_visits
 from safeimpute.runtime.devices import resolve_device
 from safeimpute.runtime.progress import Progress, silent
-from safeimpute.scoring.folder import ModelParts, SavedModel, load_model, question_for, save_model
+from safeimpute.scoring.folder import ModelParts, SavedModel, load_model, save_model
 from safeimpute.scoring.frozen import FrozenModel, freeze
 from safeimpute.scoring.scorer import Scorer
 from safeimpute.selection.calibrate import Calibrated, Range, fit_question
@@ -28,6 +28,7 @@ from safeimpute.selection.ledger import Worth
 from safeimpute.selection.p_values import fewest_calibration
 from safeimpute.selection.release import Decision, Rule, too_few
 from safeimpute.settings import Settings, make_settings, parameters_of
+from safeimpute.splits.questions import question_for
 from safeimpute.systems.best.system import FrozenBest
 from safeimpute.systems.protocol import Fitted
 
@@ -181,6 +182,11 @@ class SafeImputer:
         """The visits with released values filled in; `<target>_released` flags them.
 
         Released values are no random sample of the missing ones: do not compute cohort statistics from them alone.
+
+        Parameters
+        ----------
+        visits : table
+            The table the imputer was fitted on.
         """
         table = to_polars(self.impute(to_polars(visits)))
         filled = np.full(len(self.visits_), np.nan)
@@ -198,11 +204,25 @@ class SafeImputer:
         return like(frame.with_columns(measured.fill_null(per_row).alias(target), flag), visits)
 
     def fit_transform(self, visits: Any, y: None = None) -> Any:  # noqa: ARG002
-        """Fit, then fill in what is released."""
+        """Fit, then fill in what is released.
+
+        Parameters
+        ----------
+        visits : table
+            One row per visit.
+        y : None
+            Ignored; for scikit-learn's pipelines.
+        """
         return self.fit(visits).transform(visits)
 
     def explain(self, visits: Any) -> Any:
-        """The visits that carried each imputation: own ones with gaps, other patients' with distances, weights."""
+        """The visits that carried each imputation: own ones with gaps, other patients' with distances, weights.
+
+        Parameters
+        ----------
+        visits : table
+            The table the imputer was fitted on.
+        """
         self.current_settings()
         self._require_fitted_table(visits)
         fitted = getattr(self, "fitted_", None)
@@ -308,7 +328,13 @@ class SafeImputer:
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """A fitted imputer from a saved folder; it imputes the table it was fitted on, and scores new visits."""
+        """A fitted imputer from a saved folder; it imputes the table it was fitted on, and scores new visits.
+
+        Parameters
+        ----------
+        folder : path
+            As `save` wrote it; a damaged one is refused.
+        """
         saved = load_model(Path(folder))
         imputer = cls(**{name: getattr(saved.settings, name) for name in PARAMETERS})
         imputer.settings_, imputer.saved_ = saved.settings, saved

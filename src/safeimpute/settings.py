@@ -334,7 +334,3 @@ class Settings:
 def make_settings(**given: Any) -> Settings:
     """Checked settings from options by name (None: not given), or an error that names the option and what it takes."""
     return checked(Settings, {name: value for name, value in given.items() if value is not None})
-
-
-Config = Settings  # until nothing imports the old names any more
-make_config = make_settings

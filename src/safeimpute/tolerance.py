@@ -21,15 +21,17 @@ class Tolerance:
     share: float = 0.0  # of the true value
 
     def allowed(self, truth: FloatArray) -> FloatArray:
+        """The error that counts as unacceptable at each true value."""
         return np.maximum(self.absolute, self.share * np.abs(truth))
 
     def risky(self, value: FloatArray, truth: FloatArray) -> BoolArray:
-        """|error| >= allowed; False where the truth is unknown (NaN)."""
+        """|error| >= allowed; False where the truth is unknown (NaN). Equations 24 and 25."""
         # Differences of decimals such as 6.6 - 6.1 fall a rounding error short of 0.5: count them as reaching it.
         allowed = self.allowed(truth)
         return np.abs(value - truth) >= allowed - 1e-12 * np.maximum(1.0, np.abs(truth))
 
     def describe(self, unit: str | None = None) -> str:
+        """The tolerance in words."""
         share = f"{100 * self.share:g} % of the true value"
         # "1 %" of an HbA1c would read as a hundredth of it
         absolute = f"{self.absolute:g} {'percentage points' if unit == '%' else unit or ''}".strip()

@@ -88,7 +88,7 @@ def test_late_results_count_when_they_arrive() -> None:
     arrays = prepare_visits(visits, ColumnChoice("hba1c", labs=("hba1c", "glucose"))).arrays
     table = measuring_table(arrays, past_only=True, calendar=True)
     assert column(table, "other hba1c values").tolist() == [0, 0, 2, 2]
-    np.testing.assert_array_equal(column(table, "previous hba1c"), np.float32([np.nan, np.nan, 7, 7]))
+    np.testing.assert_array_equal(column(table, "previous hba1c"), [np.nan, np.nan, 7, 7])
 
 
 def test_fine_columns_stand_last_and_are_marked(arrays: VisitArrays) -> None:

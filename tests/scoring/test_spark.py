@@ -47,11 +47,20 @@ def with_site(visits: pl.DataFrame, seed: int) -> pl.DataFrame:
     return visits.with_columns(site=pl.lit("site ") + number.cast(pl.String), hba1c=hidden)
 
 
-@pytest.fixture(scope="module", params=["unmeasured", "later"])
-def fitted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("spark") / "model"
-    fit_visits(with_site(cohort_of(250), 1), str(request.param)).save(folder)
+def saved(claim: str, factory: pytest.TempPathFactory) -> Path:
+    folder = factory.mktemp("spark") / "model"
+    fit_visits(with_site(cohort_of(250), 1), claim).save(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved("unmeasured", tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def later(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved("later", tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -76,13 +85,22 @@ def test_rows_equal_the_local_engines(spark: Any, fitted: Path, visits: pl.DataF
     local = scorer.score(visits).sort(KEYS)
     assert 0 < local["released"].sum() < len(local)
     table = spark.createDataFrame(visits.to_arrow())
-    for partitions in (1, 2, 7):
+    for partitions in (1, 3):
         assert rows(score(table, fitted, partitions=partitions)).equals(local)
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "7")  # cuts nearly every patient in two
     try:
         assert rows(score(table, fitted)).equals(local)
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+def test_under_later_too(spark: Any, later: Path, visits: pl.DataFrame) -> None:
+    from safeimpute.scoring.spark import score
+
+    moved = visits.with_columns(pl.col("time") + 9_000.0)
+    local = Scorer.load(later).score(moved).sort(KEYS)
+    assert local["released"].any()
+    assert rows(score(spark.createDataFrame(moved.to_arrow()), later)).equals(local)
 
 
 def test_timestamps_and_text_identifiers(spark: Any, fitted: Path, visits: pl.DataFrame) -> None:

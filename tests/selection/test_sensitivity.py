@@ -1,47 +1,55 @@
+"""Odds of measuring that are off by a factor: what would still be released."""
+
 import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from safeimpute.selection.bh import benjamini_hochberg
-from safeimpute.selection.p_values import Scores, conformal_p_values
-from safeimpute.selection.sensitivity import released_over_gamma, sensitivity_p_values
+from helpers.ledgers import drawn_entries
+from safeimpute.selection.cutoff import average_cutoff
+from safeimpute.selection.ledger import Entries, risk_grid
+from safeimpute.selection.sensitivity import released_under_doubt
+
+GAMMAS = (1.0, 1.1, 1.5, 2.0, 5.0)
 
 
-def batch(seed=0, n=400, m=300):
+def world(seed: int) -> tuple[Entries, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
-    candidate, calibration = (Scores(rng.random(k), rng.random(k)) for k in (m, n))
-    return (
-        candidate,
-        calibration,
-        rng.random(n) < calibration.risk,
-        rng.gamma(3.0, size=m),
-        rng.gamma(3.0, size=n),
+    entries = drawn_entries(rng, 1000, patients=200)
+    return entries, risk_grid(entries.risk), rng.integers(0, 20, 700) / 20
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.2, 0.35])
+def test_no_doubt_is_the_average_rule(alpha: float) -> None:
+    for seed in range(5):
+        entries, grid, candidate = world(seed)
+        cutoff = average_cutoff(entries, grid, alpha).risk
+        assert cutoff is not None
+        (found,) = released_under_doubt(entries, grid, candidate, alpha, [1.0])
+        assert found.released == int(np.sum(candidate <= cutoff))
+        assert 0 < found.released < len(candidate)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1000), st.floats(0.05, 0.5))
+def test_more_doubt_releases_no_more(seed: int, alpha: float) -> None:
+    entries, grid, candidate = world(seed)
+    released = [each.released for each in released_under_doubt(entries, grid, candidate, alpha, GAMMAS)]
+    assert released == sorted(released, reverse=True)
+
+
+def test_it_covers_the_worst_odds_it_speaks_of() -> None:
+    """Errors twice as heavy and good visits half: the average rule on those odds releases no less than the bound."""
+    entries, grid, candidate = world(3)
+    gamma, alpha = 1.5, 0.2
+    worst = Entries(
+        entries.patient,
+        entries.risk,
+        entries.weight * np.where(entries.risky, gamma, 1 / gamma),
+        entries.risky,
+        entries.n_patients,
     )
-
-
-def test_equals_the_formula_in_a_and_b():
-    candidate, calibration, bad, own, weight = batch()
-    p = conformal_p_values(candidate, calibration, bad, own, weight)
-    below = np.array([weight[bad & (calibration.risk < r)].sum() for r in candidate.risk])
-    a, b = own + below, weight.sum() - below
-    for gamma in (1.0, 1.3, 2.0):
-        np.testing.assert_allclose(sensitivity_p_values(p, gamma), gamma * a / (gamma * a + b / gamma))
-
-
-def test_bounds_the_p_value_under_any_weights_within_gamma():
-    candidate, calibration, bad, own, weight = batch()
-    worst = sensitivity_p_values(conformal_p_values(candidate, calibration, bad, own, weight), 1.5)
-    rng = np.random.default_rng(1)
-    for _ in range(50):
-        tilt = 1.5 ** rng.uniform(-1, 1, len(own) + len(weight))
-        p = conformal_p_values(candidate, calibration, bad, own * tilt[: len(own)], weight * tilt[len(own) :])
-        assert (p <= worst + 1e-12).all()
-
-
-def test_released_counts_start_at_bh_and_fall_with_gamma():
-    candidate, calibration, bad, own, weight = batch()
-    counts = released_over_gamma(
-        candidate, calibration, bad, own, weight, 0.3, np.array([1.0, 1.1, 1.25, 1.5, 2.0, 5.0])
-    )
-    p = conformal_p_values(candidate, calibration, bad, own, weight)
-    assert counts[0] == benjamini_hochberg(p, 0.3).sum() > 50
-    assert (np.diff(counts) <= 0).all()
-    assert counts[-1] < counts[0] / 2
+    cutoff = average_cutoff(worst, grid, alpha).risk
+    assert cutoff is not None
+    (found,) = released_under_doubt(entries, grid, candidate, alpha, [gamma])
+    assert 0 < found.released <= int(np.sum(candidate <= cutoff))

@@ -6,6 +6,7 @@ truth; measuring is at random in half of the cohorts and follows the table in th
 
 import numpy as np
 import pytest
+from safeimpute.systems.presets import BestSettings, Plan
 
 from safeimpute.errors import GuaranteeRefused
 from safeimpute.evaluation.evaluate import ScoredSplit, repartition, score_splits
@@ -14,7 +15,6 @@ from safeimpute.records.simulate import Shift, simulate
 from safeimpute.records.visits import ColumnChoice, prepare_visits
 from safeimpute.selection.claims import Claim
 from safeimpute.systems.best.blend import BlendSettings
-from safeimpute.systems.presets import BestSettings, Plan
 from safeimpute.tolerance import Tolerance
 
 ALPHA, TOLERANCE = 0.2, Tolerance(0.8)
@@ -68,6 +68,7 @@ def test_new_patients_as_run() -> None:
 def test_counting_unmeasured_visits_like_scored_ones_would_be_caught() -> None:
     """The rule for measured visits, given unmeasured candidates, compares counts of different kinds and fails."""
     from safeimpute.selection.pipeline import batch_of
+
     from safeimpute.selection.release import decide
 
     claim = Claim(new_patients=True)

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+from safeimpute.selection.pipeline import score_split, split_for
+from safeimpute.systems.presets import Lesson, PaperSettings, Plan, PresetName, score_visits
 
 from safeimpute.records.arrays import VisitArrays
 from safeimpute.selection.claims import Claim
-from safeimpute.selection.pipeline import score_split, split_for
 from safeimpute.splits.roles import Role, hide, split_patients, split_visits
 from safeimpute.systems.paper.event_graph import GraphSettings, build_graph
 from safeimpute.systems.paper.gcn import GcnSettings
-from safeimpute.systems.presets import Lesson, PaperSettings, Plan, PresetName, score_visits
 from safeimpute.tolerance import Tolerance
 
 

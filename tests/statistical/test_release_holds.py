@@ -6,6 +6,7 @@ mean FDP over re-partitions must stay at or below the level; and something must 
 
 import numpy as np
 import pytest
+from safeimpute.systems.presets import PaperSettings, Plan
 
 from safeimpute.evaluation.evaluate import ScoredSplit, repartition, score_splits
 from safeimpute.evaluation.metrics import false_discovery_proportion, power
@@ -13,7 +14,6 @@ from safeimpute.records.simulate import simulate
 from safeimpute.records.visits import ColumnChoice, prepare_visits
 from safeimpute.selection.claims import Claim
 from safeimpute.systems.paper.gcn import GcnSettings
-from safeimpute.systems.presets import PaperSettings, Plan
 from safeimpute.tolerance import Tolerance
 
 ALPHAS = (0.1, 0.2, 0.35)

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 import pytest
+from safeimpute.systems.presets import BestSettings
 
 from helpers.scored_cohorts import NEW_SUBJECTS
 from safeimpute import SafeImputer
@@ -19,7 +20,6 @@ from safeimpute.evaluation.metrics import false_discovery_proportion, power
 from safeimpute.records.simulate import Simulated, simulate
 from safeimpute.scoring.scorer import Scorer
 from safeimpute.systems.best.blend import BlendSettings
-from safeimpute.systems.presets import BestSettings
 
 LIGHT = BestSettings(BlendSettings(folds=2, attention=None))
 LEVEL = 0.3

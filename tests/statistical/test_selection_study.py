@@ -14,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
 import guarantee_scenarios as scenarios
 from guarantee_cutoffs import LongRun, cutoff_or_none
-
 from safeimpute.selection.thresholds import risk_thresholds
 
 

@@ -80,6 +80,6 @@ def audit(
     if out is not None:
         with finished_folder(out, force=force) as folder:
             write_json(report, folder / "audit.json")
-            draw_audit(report, folder)
+            draw_audit(found, folder)
     if not quiet:
         print_audit(report)

@@ -13,6 +13,7 @@ from safeimpute.cli.progress import shown_progress
 if TYPE_CHECKING:
     from safeimpute.benchmark.gather import Field
     from safeimpute.benchmark.processes import Standing
+    from safeimpute.benchmark.result import BenchmarkResult
     from safeimpute.runtime.progress import Progress
 
 
@@ -81,7 +82,7 @@ def benchmark(
         with shown_progress(quiet) as progress:
             limits = Limits(time_limit, memory)
             run_cells(cells, field.cells(), limits, device, jobs, _shown(progress, field))
-    result = {
+    result: BenchmarkResult = {
         "target": settings.target,
         "unit": unit,
         "tolerance": settings.tolerance,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from safeimpute.benchmark.result import BenchmarkResult
     from safeimpute.evaluation.ablate import Ablation
     from safeimpute.evaluation.evaluate import ReleaseSummary
     from safeimpute.evaluation.metrics import MeanSe
@@ -105,7 +106,7 @@ def print_audit(report: dict[str, Any]) -> None:
         typer.echo(f"  {row['group']:<34}  {shown}")
 
 
-def print_benchmark(result: dict[str, Any], folder: Path) -> None:
+def print_benchmark(result: "BenchmarkResult", folder: Path) -> None:
     """The answer first, then the tables it rests on."""
     from safeimpute.benchmark.tables import (
         accuracy_table,

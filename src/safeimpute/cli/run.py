@@ -139,6 +139,7 @@ def _look(imputer: "SafeImputer", out: Path, earlier: Path | None) -> "tuple[Loo
     from datetime import UTC, datetime
 
     from safeimpute.records.looks import Look, earlier_looks, is_second_look, looks_fingerprint
+    from safeimpute.report.earlier_run import read_earlier_run
 
     settings = imputer.settings_
     look = Look(
@@ -158,4 +159,5 @@ def _look(imputer: "SafeImputer", out: Path, earlier: Path | None) -> "tuple[Loo
     seen = [
         each for folder in places.values() for each in earlier_looks(folder, look.fingerprint, look.target)
     ]
-    return look, is_second_look(seen, look)
+    chosen_after = earlier is not None and read_earlier_run(earlier).chose_otherwise(settings)
+    return look, chosen_after or is_second_look(seen, look)

@@ -27,17 +27,17 @@ def mean_se(values: Sequence[float]) -> MeanSe:
 
 
 def mean_absolute_error(value: FloatArray, truth: FloatArray) -> float:
-    """Mean of |value - truth|."""
+    """Mean of |value - truth|. Equation 53."""
     return float(np.mean(np.abs(value - truth)))
 
 
 def root_mean_squared_error(value: FloatArray, truth: FloatArray) -> float:
-    """Root of the mean of (value - truth)^2."""
+    """Root of the mean of (value - truth)^2. Equation 54."""
     return float(np.sqrt(np.mean((value - truth) ** 2)))
 
 
 def false_discovery_proportion(risky: BoolArray, released: BoolArray) -> float:
-    """Share of risky values among the released; 0 for an empty release."""
+    """Share of risky values among the released; 0 for an empty release. Equation 36."""
     return float(np.sum(risky & released) / max(int(released.sum()), 1))
 
 

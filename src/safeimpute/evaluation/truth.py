@@ -10,20 +10,20 @@ from safeimpute.records.arrays import FloatArray
 from safeimpute.records.checks import days, numbers, require_columns
 from safeimpute.records.tables import to_polars
 from safeimpute.records.visits import Visits
-from safeimpute.settings import Config
+from safeimpute.settings import Settings
 
 
-def align_truth(visits: Visits, table: Any, config: Config) -> FloatArray:
+def align_truth(visits: Visits, table: Any, settings: Settings) -> FloatArray:
     """The true target of every visit, matched by subject and time."""
     frame = to_polars(table)
-    keys = [config.subject, config.time]
-    require_columns(frame, [*keys, config.target], "needed in the truth table")
+    keys = [settings.subject, settings.time]
+    require_columns(frame, [*keys, settings.target], "needed in the truth table")
     asked = pl.DataFrame({"subject": visits.subject.cast(pl.String), "time": visits.arrays.time})
     offered = pl.DataFrame(
         {
-            "subject": frame[config.subject].cast(pl.String),
-            "time": days(frame[config.time]),
-            "truth": numbers(frame[config.target], "truth"),
+            "subject": frame[settings.subject].cast(pl.String),
+            "time": days(frame[settings.time]),
+            "truth": numbers(frame[settings.target], "truth"),
         }
     )
     found = asked.join(offered, on=["subject", "time"], how="left", maintain_order="left")

@@ -42,6 +42,8 @@ def value_neighbours(
     A pair needs a lab and a trend in common. Its strength is max(d_v / value_radius, d_delta / trend_radius);
     equal strengths go by reference index. `memory_mib` bounds the working arrays in main memory, not the result;
     a GPU is used only where many labs or patterns make it the faster way.
+
+    Equations 9 to 12.
     """
     for name, radius in (("value_radius", value_radius), ("trend_radius", trend_radius)):
         if not 0 < radius < np.inf:

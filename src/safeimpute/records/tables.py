@@ -14,9 +14,16 @@ SUFFIXES = ".csv, .csv.gz, .parquet"
 
 
 def read_visits(source: str | Path, columns: Mapping[str, str] | None = None) -> pl.DataFrame:
-    """Read a visits table from a csv or parquet file; `columns` renames: {their name: our name}.
+    """Read a visits table from a csv or parquet file.
 
     In a csv, patient identifiers stay text (007 is not 7) and dates are read later, by one rule.
+
+    Parameters
+    ----------
+    source : path
+        A .csv, .csv.gz or .parquet file.
+    columns : mapping, optional
+        Renames columns: {their name: our name}.
     """
     path = Path(source)
     if not path.is_file():

@@ -12,6 +12,7 @@ from safeimpute.errors import VisitsError
 from safeimpute.records import checks
 from safeimpute.records.arrays import FloatArray, IntArray, VisitArrays, mix
 from safeimpute.records.columns import KNOWN, ColumnChoice, ColumnRole, Columns, read_columns
+from safeimpute.records.copies import refuse_copied_patients
 from safeimpute.records.fine import fine_codes, one_code_per_visit
 from safeimpute.records.tables import to_polars
 
@@ -119,6 +120,7 @@ def _assemble(frame: pl.DataFrame, choice: ColumnChoice, keys: _RowKeys, columns
         fine_names=tuple(columns.fine),
     )
     _require_varying_target(arrays)
+    refuse_copied_patients(arrays)
     return Visits(
         arrays=arrays,
         subject=subject,

@@ -139,7 +139,8 @@ def _promise(summary: RunSummary) -> dict[str, Any]:
     """The three cards: what is promised, under which assumption, and what is not; or that nothing is, and why."""
     if not summary["no_promise"]:
         cards = {key: sentence(summary[key]) for key in ("promise", "assumption", "limits")}
-        return {"made": True, **cards, "not_promised": NOT_PROMISED}
+        title = "Promised" if summary["released"] else "Would be promised"
+        return {"made": True, "title": title, **cards, "not_promised": NOT_PROMISED}
     said, why = "Nothing is promised about these values.", summary["no_promise"]
     if summary["second_look"]:
         said, _, why = summary["no_promise"].partition(". ")
@@ -147,6 +148,7 @@ def _promise(summary: RunSummary) -> dict[str, Any]:
     why = sentence(why)
     return {
         "made": False,
+        "title": "No guarantee",
         "promise": plain_text(said),
         "assumption": f"{why[:1].upper()}{why[1:]}{'' if why.endswith('.') else '.'}",
         "limits": "The values, intervals and risks stand as computed; read them as estimates.",

@@ -22,7 +22,7 @@ from safeimpute.selection.calibrate import Calibrated
 from safeimpute.selection.cutoff import Cutoff
 from safeimpute.selection.intervals import IntervalGround
 from safeimpute.settings import Settings, make_settings
-from safeimpute.splits.questions import Question, draw_roles, question_of
+from safeimpute.splits.questions import question_for
 from safeimpute.splits.streams import ties
 from safeimpute.systems.best.system import FrozenBest
 from safeimpute.systems.protocol import Estimates
@@ -113,12 +113,6 @@ class SavedModel:
     def _measuring(self) -> MeasuringModel | None:
         stored = self.plain.get("measuring")
         return None if stored is None else MeasuringModel.from_state({}, stored)
-
-
-def question_for(visits: VisitArrays, settings: Settings) -> Question:
-    """How a fit divides its table; the same whenever it is asked again."""
-    roles = draw_roles(visits, settings.random_state)
-    return question_of(visits, settings.preset, settings.claim, roles)
 
 
 @dataclass(frozen=True)

@@ -204,8 +204,7 @@ def _schema(visits: "DataFrame", reading: Reading) -> "StructType":
     wanted = {"subject_id": kinds[reading.subject], "time": kinds[reading.time], **SPARK_TYPES}
     wanted |= {CANDIDATE: "boolean", FIRST: "boolean"}
     wanted |= {UNKNOWN.format(place): "long" for place in range(len(reading.categories))}
-    schema = StructType.fromDDL(", ".join(f"{name} {kind}" for name, kind in wanted.items()))
-    return schema  # type: ignore[return-value]
+    return StructType.fromDDL(", ".join(f"{name} {kind}" for name, kind in wanted.items()))  # type: ignore[return-value]
 
 
 # ---- the account

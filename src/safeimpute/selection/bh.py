@@ -10,7 +10,7 @@ ROUNDING = 1e-12
 
 
 def benjamini_hochberg(p: FloatArray, alpha: float) -> BoolArray:
-    """Release every p up to p_(k*), k* the largest k with p_(k) <= k alpha / m."""
+    """Release every p up to p_(k*), k* the largest k with p_(k) <= k alpha / m. Equations 34 and 35."""
     if len(p) == 0:
         return np.zeros(0, dtype=bool)
     from scipy.stats import false_discovery_control

@@ -53,7 +53,10 @@ def conformal_p_values(candidate: Ranked, calibration: Ranked, risky: BoolArray)
 def paper_p_values(
     risk: FloatArray, calibration_risk: FloatArray, risky: BoolArray, uniform: FloatArray
 ) -> FloatArray:
-    """The published form: (1 + #risky below + U_j #risky tied) / (n_cal + 1), one uniform per candidate."""
+    """The published form: (1 + #risky below + U_j #risky tied) / (n_cal + 1), one uniform per candidate.
+
+    Equations 32 and 33.
+    """
     risky_risk = np.sort(calibration_risk[risky])
     below = np.searchsorted(risky_risk, risk, side="left")
     tied = np.searchsorted(risky_risk, risk, side="right") - below

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from safeimpute.records.arrays import BoolArray, FloatArray, VisitArrays
-from safeimpute.settings import ClaimName, PresetName
+from safeimpute.settings import ClaimName, PresetName, Settings
 from safeimpute.splits.roles import Role, Roles, Task, split_visits
 from safeimpute.splits.streams import Stream, generator
 
@@ -61,3 +61,9 @@ def question_of(
         candidate=candidate,
         validation_target=np.where(validation, target, np.nan),
     )
+
+
+def question_for(visits: VisitArrays, settings: Settings) -> Question:
+    """How a fit divides its table; the same whenever it is asked again."""
+    roles = draw_roles(visits, settings.random_state)
+    return question_of(visits, settings.preset, settings.claim, roles)

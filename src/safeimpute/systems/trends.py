@@ -9,7 +9,10 @@ EPSILON_DAYS = 1.0  # the paper's epsilon: keeps two results an hour apart from 
 
 
 def lab_trends(patient: IntArray, time: FloatArray, labs: FloatArray) -> FloatArray:
-    """(z_i - z_r) / (t_i - t_r + epsilon), r the last earlier visit with that lab; NaN where there is none."""
+    """(z_i - z_r) / (t_i - t_r + epsilon), r the last earlier visit with that lab; NaN where there is none.
+
+    Equation 8.
+    """
     trends = np.full_like(labs, np.nan)
     for lab in range(labs.shape[1]):
         observed = ~np.isnan(labs[:, lab])

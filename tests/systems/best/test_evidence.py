@@ -1,6 +1,7 @@
 """Evidence: what a record says about a visit, its own value left out; the same alone, in blocks, and in any table."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -83,7 +84,7 @@ def test_blocks_cut_no_patient() -> None:
         spans = list(patient_blocks(patient, size))
         assert spans[0][0] == 0
         assert spans[-1][1] == len(patient)
-        for (_, stop), (start, _) in zip(spans[:-1], spans[1:], strict=True):
+        for (_, stop), (start, _) in pairwise(spans):
             assert stop == start
             assert patient[stop - 1] != patient[stop]
     assert list(patient_blocks(np.empty(0, np.int64), 5)) == [(0, 0)]

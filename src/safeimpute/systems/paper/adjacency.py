@@ -37,7 +37,7 @@ class Adjacency:
         self._ones = torch.ones(visits, 1, device=device)
 
     def relation(self, kept: BoolArray | None = None) -> Tensor:
-        """The normalised matrix over the kept edges (all by default); degrees count kept edges only."""
+        """The normalised matrix over the kept edges (all by default); degrees count kept edges only. Equation 16."""
         if kept is None:
             weight = torch.ones(len(self._edge), device=self._edge.device)
         else:

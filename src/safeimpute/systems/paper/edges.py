@@ -34,7 +34,7 @@ def default_max_gap(patient: IntArray, time: FloatArray) -> float:
 
 
 def temporal_edges(patient: IntArray, time: FloatArray, max_gap: float) -> Edges:
-    """Consecutive visits of a patient at most `max_gap` days apart; margin 1 - gap / max_gap."""
+    """Consecutive visits of a patient at most `max_gap` days apart; margin 1 - gap / max_gap. Equations 7 and 27."""
     gap = np.diff(time)
     first = np.flatnonzero((patient[1:] == patient[:-1]) & (gap > 0) & (gap <= max_gap))
     margin = np.ones(len(first)) if np.isinf(max_gap) else 1.0 - gap[first] / max_gap
@@ -42,7 +42,10 @@ def temporal_edges(patient: IntArray, time: FloatArray, max_gap: float) -> Edges
 
 
 def value_edges(pairs: Neighbours, value_radius: float, trend_radius: float) -> Edges:
-    """Undirected union of directed neighbour pairs; margin 1 - max(d_v / tau_v, d_delta / tau_delta), at least 0."""
+    """Undirected union of directed neighbour pairs; margin 1 - max(d_v / tau_v, d_delta / tau_delta), at least 0.
+
+    Equations 13 and 28.
+    """
     by_value = pairs.value_distance / value_radius
     by_trend = np.nan_to_num(pairs.trend_distance, nan=0.0) / trend_radius
     margin = 1.0 - np.minimum(np.maximum(by_value, by_trend), 1.0)

@@ -35,6 +35,7 @@ class GatedLayer(nn.Module):
         self.narrow = inputs < width  # propagate whichever side of the product has fewer columns
 
     def forward(self, states: Tensor, relations: Relations) -> Tensor:
+        """Equations 14, 15, 17 and 18."""
         by_time = self._convolve(states, relations[0], self.temporal).relu_()
         by_value = self._convolve(states, relations[1], self.value).relu_()
         if self.gate is None:
@@ -60,6 +61,7 @@ class TwoRelationGcn(nn.Module):
         self.head = nn.Linear(settings.width, labs)
 
     def forward(self, inputs: Tensor, relations: Relations) -> Tensor:
+        """Equation 19."""
         states = inputs
         for layer in self.layers:
             states = layer(states, relations)
@@ -113,7 +115,7 @@ class NodeInputs:
         return 2 * self.values.shape[1] + self.attributes.shape[1]
 
     def inputs(self, hidden: Tensor | None = None) -> Tensor:
-        """Inputs with some visible entries hidden: value and indicator both become 0."""
+        """Inputs with some visible entries hidden: value and indicator both become 0. Equations 5 and 6."""
         shown = self.observed if hidden is None else self.observed & ~hidden
         mask = shown.float()
         return torch.cat([self.values * mask, mask, self.attributes], dim=1)
@@ -163,7 +165,10 @@ class FittedGcn:
         return np.asarray(z.cpu().numpy(), dtype=np.float64)
 
     def instability(self) -> FloatArray:
-        """Standard deviation of the prediction (z-units) over K thinned graphs, the same K for every visit."""
+        """Standard deviation of the prediction (z-units) over K thinned graphs, the same K for every visit.
+
+        Equation 29.
+        """
         rng = np.random.default_rng(self.perturbation_seed)
         total, squares = np.zeros(len(self.graph)), np.zeros(len(self.graph))
         base = self.predict_z(self.nodes.relations)  # deviations from it keep the sums well conditioned
@@ -227,7 +232,7 @@ def _draw_hidden(
 
 
 def _loss(output: Tensor, hidden: Tensor, fitted: FittedGcn, settings: GcnSettings) -> Tensor:
-    """Mean squared error on hidden targets plus lambda times Huber on hidden other labs."""
+    """Mean squared error on hidden targets plus lambda times Huber on hidden other labs. Equations 20 to 23."""
     nodes, target = fitted.nodes, fitted.graph.target
     asked = hidden & nodes.observed
     loss = nn.functional.mse_loss(output[asked[:, target], target], nodes.values[asked[:, target], target])

@@ -11,7 +11,7 @@ from safeimpute.systems.paper.edges import Edges
 
 
 def keep_probability(edges: Edges, settings: PerturbationSettings) -> FloatArray:
-    """pi = least + (most - least) * margin ** sharpness, per edge."""
+    """pi = least + (most - least) * margin ** sharpness, per edge. Equation 26."""
     return settings.least + (settings.most - settings.least) * edges.margin**settings.sharpness
 
 
