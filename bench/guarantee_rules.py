@@ -142,7 +142,8 @@ def summaries(draws: Draws) -> list[dict[str, Any]]:
     for (rule, alpha), found in draws.items():
         table = np.array(found, dtype=np.float64)
         for who, start in (("same", 0), ("new", 3)):
-            told = summarise(*table[:, start : start + 3].T, alpha)
+            risky, released, good = table[:, start : start + 3].T
+            told = summarise(risky, released, good, alpha)
             rows.append({"rule": rule, "alpha": alpha, "who": who} | vars(told))
         above = float(np.mean(table[:, 6] > alpha))
         told_run = {"exceeds": above, "exceeds_se": float(np.sqrt(above * (1 - above) / len(table)))}

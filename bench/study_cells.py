@@ -4,7 +4,7 @@ import importlib
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from study_cohorts import BY_KEY, Cohort, draw_cohort
@@ -12,7 +12,7 @@ from study_cohorts import BY_KEY, Cohort, draw_cohort
 from safeimpute.records.arrays import BoolArray, FloatArray
 
 ALPHAS = (0.05, 0.1, 0.2)
-PROMISES = ("average", "confident")
+PROMISES: tuple[Literal["average", "confident"], ...] = ("average", "confident")
 CONFIDENCE = 0.9
 NEW_KEYS = 1_000_000  # patients that no fit has met are numbered from here
 

@@ -6,7 +6,7 @@ NumPy only, so that it runs on a bare machine, and next to an older checkout of 
 import inspect
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -125,10 +125,10 @@ def _draw_patients(scenario: Scenario, rng: np.random.Generator, patients: int) 
 
 def _draw_counts(counts: Counts, rng: np.random.Generator, patients: int) -> IntArray:
     if counts == "heavy":
-        return np.minimum(2 + np.floor(3 * rng.pareto(1.5, patients)), 150).astype(np.int64)
-    even = 2 + rng.poisson(5.0, patients)
+        return np.asarray(np.minimum(2 + np.floor(3 * rng.pareto(1.5, patients)), 150), dtype=np.int64)
+    even: IntArray = 2 + rng.poisson(5.0, patients)
     if counts == "rare heavy":
-        return np.where(rng.random(patients) < 0.01, rng.integers(60, 101, patients), even)
+        return np.asarray(np.where(rng.random(patients) < 0.01, rng.integers(60, 101, patients), even))
     return even
 
 
@@ -230,7 +230,7 @@ def _visit_arrays(
 ) -> VisitArrays:
     patient_key = mix((number + first_key).astype(np.uint64))
     visit_key = mix(patient_key ^ mix(np.round(who.time[rows] * 1000.0).astype(np.uint64)))
-    fine = {}
+    fine: dict[str, Any] = {}
     if scenario.measuring == "site" and not scenario.column_left_out and _takes_fine_columns():
         fine = {"fine": who.site[rows, None].astype(np.float64), "fine_names": ("site",)}
     return VisitArrays(

@@ -89,6 +89,8 @@ def _draw_seen(scenario: Scenario, rng: np.random.Generator, patients: int) -> _
     own, shared = rng.standard_normal(len(patient)), rng.standard_normal(patients)[patient]
     x = math.sqrt(0.5) * (own + shared)
     u = rng.standard_normal(len(patient))
+    worse: FloatArray
+    logit: FloatArray
     if scenario.measuring == "random":
         worse, logit = 0.0 * u, 0.0 * u
     elif scenario.measuring == "site":
@@ -96,10 +98,10 @@ def _draw_seen(scenario: Scenario, rng: np.random.Generator, patients: int) -> _
         worse, logit = 0.8 * effect, 0.2 - 1.2 * effect
     elif scenario.measuring == "minority":
         group = (rng.random(patients) < 0.1)[patient]
-        worse, logit = 1.5 * group, np.where(group, -1.8, 0.6)
+        worse, logit = np.where(group, 1.5, 0.0), np.where(group, -1.8, 0.6)
     elif scenario.measuring == "clock":
         late = (rng.random(patients) < 0.5)[patient]
-        worse, logit = 1.2 * late, -1.2 * late
+        worse, logit = np.where(late, 1.2, 0.0), np.where(late, -1.2, 0.0)
     else:
         worse, logit = 0.6 * u, -0.6 * x - 0.8 * u
     if scenario.counts == "rare heavy":
@@ -111,11 +113,11 @@ def _draw_seen(scenario: Scenario, rng: np.random.Generator, patients: int) -> _
 
 def _counts(scenario: Scenario, rng: np.random.Generator, patients: int) -> IntArray:
     if scenario.counts == "heavy":
-        return np.minimum(1 + np.floor(2 * rng.pareto(1.3, patients)), 200).astype(np.int64)
-    even = 1 + rng.poisson(5.0, patients)
+        return np.asarray(np.minimum(1 + np.floor(2 * rng.pareto(1.3, patients)), 200), dtype=np.int64)
+    even: IntArray = 1 + rng.poisson(5.0, patients)
     if scenario.counts == "rare heavy":
-        return np.where(rng.random(patients) < 0.01, rng.integers(60, 101, patients), even)
-    return np.minimum(even, CLOCK_VISITS) if scenario.measuring == "clock" else even
+        return np.asarray(np.where(rng.random(patients) < 0.01, rng.integers(60, 101, patients), even))
+    return np.asarray(np.minimum(even, CLOCK_VISITS)) if scenario.measuring == "clock" else even
 
 
 def _measure(scenario: Scenario, seen: _Seen, rng: np.random.Generator) -> tuple[BoolArray, FloatArray]:

@@ -13,7 +13,11 @@ def drawn_entries(rng: np.random.Generator, visits: int, patients: int) -> Entri
     """Visits of some patients, risks in twentieths so that many are equal, risky about as often as the risk says."""
     risk = rng.integers(0, 20, visits) / 20
     return Entries(
-        rng.integers(0, patients, visits), risk, rng.gamma(2.0, size=visits), rng.random(visits) < risk, patients
+        rng.integers(0, patients, visits),
+        risk,
+        rng.gamma(2.0, size=visits),
+        rng.random(visits) < risk,
+        patients,
     )
 
 

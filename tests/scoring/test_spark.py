@@ -230,7 +230,7 @@ def test_a_killed_worker_loses_and_doubles_nothing(
     names = ("driver.py", "visits.parquet", "out")
     driver, table, out = (str(tmp_path / name) for name in names)
     environment = os.environ | {
-        "PYTHONPATH": str(tmp_path / "site"),
+        "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")]),
         "MARKER": str(tmp_path / "killed"),
         "PYSPARK_PYTHON": sys.executable,
     }

@@ -21,7 +21,11 @@ def test_radius_is_the_weighted_quantile_with_the_candidate_at_infinity(
     seed: int, visits: int, coverage: float
 ) -> None:
     rng = np.random.default_rng(seed)
-    error, spread, weight = rng.gamma(1.0, size=visits), rng.gamma(2.0, size=visits), rng.gamma(2.0, size=visits)
+    error, spread, weight = (
+        rng.gamma(1.0, size=visits),
+        rng.gamma(2.0, size=visits),
+        rng.gamma(2.0, size=visits),
+    )
     own = rng.gamma(2.0, size=4)
     radii = interval_ground(error, spread, weight).radii(own, coverage)
     assert radii.tolist() == [literal_radius(error / spread, weight, each, coverage) for each in own]

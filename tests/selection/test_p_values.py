@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from crepes.base import p_values_batch
+from crepes.base import p_values_batch  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -98,11 +98,13 @@ def _calibration(probability: FloatArray, unmeasured: BoolArray) -> tuple[Calibr
 def _reasons(
     model: MeasuringModel, table: MeasuringTable, measured: BoolArray, candidate: BoolArray
 ) -> tuple[Reason, ...]:
-    """Columns by their share of the trees' gain, largest first."""
+    """Columns by how far they move the odds: the spread of what the main effects say, and the trees' share of gain."""
     gain = np.zeros(len(table.names))
     for fold in model.folds:
-        for member in fold.trees.members:
-            gain += member.feature_importance("gain")
+        for member in fold.members:
+            gain += member.plain.importance(len(table.names)) + _shares(
+                member.trees.feature_importance("gain")
+            )
     total = gain.sum()
     if total <= 0:
         return ()
@@ -112,6 +114,11 @@ def _reasons(
         for k in strongest
         if gain[k] > 0
     )
+
+
+def _shares(gain: FloatArray) -> FloatArray:
+    total = float(gain.sum())
+    return np.asarray(gain / total if total > 0 else gain, dtype=np.float64)
 
 
 def _direction(table: MeasuringTable, column: int, measured: BoolArray, candidate: BoolArray) -> str:

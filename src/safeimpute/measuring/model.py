@@ -5,17 +5,22 @@ by the model of its own fold, learnt from the measured and unmeasured visits of 
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from safeimpute.measuring.features import MeasuringTable
+from safeimpute.measuring.logistic import Logistic, fit_logistic
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.runtime.threads import side_by_side
 from safeimpute.splits.streams import Stream, generator
 from safeimpute.systems.state import Arrays, Plain, State
-from safeimpute.systems.trees import BaggedTrees, Table, TreeSettings, train_trees
+from safeimpute.systems.trees import Table, TreeSettings, raw_trees, train_trees, tree_from_text
 
-LARGEST_ODDS = 10.0  # times the overall odds; visits beyond it are outside the promise
+if TYPE_CHECKING:
+    import lightgbm as lgb
+
+LARGEST_ODDS = 15.0  # times the overall odds; visits beyond it are outside the promise
 FARTHEST = 2  # times the most visits of one patient learnt from; longer records are outside the promise
 SMALL_TABLE = 20_000  # visits; up to it every fold's model is a bag with one member per other fold
 MEASURING = TreeSettings(
@@ -25,6 +30,7 @@ MEASURING = TreeSettings(
     leaves=4,
     smallest_leaf=30,
     rounds=1000,
+    options={"boost_from_average": False},  # they are added to the main effects
 )
 
 
@@ -37,10 +43,22 @@ class Weights:
 
 
 @dataclass(frozen=True)
+class Member:
+    """Main effects, and trees on what they leave."""
+
+    plain: Logistic
+    trees: "lgb.Booster"
+
+    def logit(self, matrix: Table) -> FloatArray:
+        """Log odds of being unmeasured."""
+        return self.plain.logit(matrix) + raw_trees(self.trees, matrix)
+
+
+@dataclass(frozen=True)
 class FoldMeasuring:
     """Who gets measured among patients of other folds, and how far their records reach."""
 
-    trees: BaggedTrees
+    members: tuple[Member, ...]
     overall: float  # odds of all visits learnt from
     first_time: float
     last_time: float
@@ -48,8 +66,10 @@ class FoldMeasuring:
 
     def weigh(self, matrix: Table, time: FloatArray, visits_of_patient: IntArray) -> Weights:
         """Odds and scope of visits of patients this model never saw."""
-        probability = self.trees.predict(matrix)
-        odds = np.maximum(probability, 1e-9) / np.maximum(1.0 - probability, 1e-9)
+        logit = np.zeros(len(matrix))
+        for member in self.members:
+            logit += member.logit(matrix)
+        odds = np.exp(np.clip(logit / len(self.members), -20.0, 20.0))
         outside = (odds > LARGEST_ODDS * self.overall) | (visits_of_patient > self.most_visits)
         return Weights(odds, outside | (time < self.first_time) | (time > self.last_time))
 
@@ -73,18 +93,43 @@ class MeasuringModel:
         return Weights(odds, outside)
 
     def state(self) -> State:
-        """Everything to store, as plain JSON."""
-        folds = [vars(model) | {"trees": model.trees.texts()} for model in self.folds]
-        return {}, {"folds": folds, "columns": list(self.columns)}
+        """Everything to store: arrays, and the rest as plain JSON."""
+        arrays: Arrays = {}
+        folds = []
+        for number, fold in enumerate(self.folds):
+            members = []
+            for place, member in enumerate(fold.members):
+                start = f"{number}.{place}."
+                plain = {
+                    name: each for name, each in vars(member.plain).items() if name not in ("fine", "levels")
+                }
+                arrays |= {start + name: each for name, each in plain.items()}
+                arrays |= {f"{start}levels.{k}": each for k, each in enumerate(member.plain.levels)}
+                members.append({"fine": list(member.plain.fine), "trees": member.trees.model_to_string()})
+            folds.append(
+                {name: each for name, each in vars(fold).items() if name != "members"} | {"members": members}
+            )
+        return arrays, {"folds": folds, "columns": list(self.columns)}
 
     @classmethod
-    def from_state(cls, arrays: Arrays, plain: Plain) -> "MeasuringModel":  # noqa: ARG003
+    def from_state(cls, arrays: Arrays, plain: Plain) -> "MeasuringModel":
         """What `state` took apart."""
-        folds = [
-            FoldMeasuring(**facts | {"trees": BaggedTrees.from_texts(facts["trees"])})
-            for facts in plain["folds"]
-        ]
+        folds = []
+        for number, facts in enumerate(plain["folds"]):
+            members = tuple(
+                _member(arrays, f"{number}.{place}.", each) for place, each in enumerate(facts["members"])
+            )
+            folds.append(FoldMeasuring(**facts | {"members": members}))
         return cls(tuple(folds), tuple(plain["columns"]))
+
+
+def _member(arrays: Arrays, start: str, facts: Plain) -> Member:
+    names = ("coefficients", "centre", "scale", "absent", "plain")
+    kept = {name: arrays[start + name] for name in names}
+    kept["absent"] = kept["absent"].astype(bool)
+    levels = tuple(arrays[f"{start}levels.{k}"] for k in range(len(facts["fine"])))
+    plain = Logistic(**kept, fine=tuple(facts["fine"]), levels=levels)
+    return Member(plain, tree_from_text(facts["trees"]))
 
 
 def learn_measuring(
@@ -107,9 +152,9 @@ def learn_measuring(
         learn = others & (measured | candidate)
         overall = int(np.sum(learn & candidate)) / max(int(np.sum(learn & measured)), 1)
         reach = (time[others].min(), time[others].max()) if calendar else (-np.inf, np.inf)
-        trees = _bag(table, candidate.astype(np.float64), learn, fold, number, folds, seed)
+        members = _bag(table, candidate.astype(np.float64), learn, fold, number, folds, seed)
         most = FARTHEST * int(per_patient[others].max())
-        return FoldMeasuring(trees, overall, float(reach[0]), float(reach[1]), most)
+        return FoldMeasuring(members, overall, float(reach[0]), float(reach[1]), most)
 
     return MeasuringModel(tuple(side_by_side(of_fold, range(folds), len(time))), table.columns)
 
@@ -122,23 +167,20 @@ def _bag(
     number: int,
     folds: int,
     seed: int,
-) -> BaggedTrees:
+) -> tuple[Member, ...]:
     """Members that each leave one other fold out and are stopped by it; one member where there is plenty to learn."""
     stops = [each for each in range(folds) if (learn & (fold == each)).any()]
     if int(learn.sum()) > SMALL_TABLE:
         stops = stops[number % len(stops) :][:1]
-    seeds = generator(seed, Stream.MEASURING, number).integers(2**31 - 1000, size=folds)
-    return BaggedTrees(
-        tuple(
-            train_trees(
-                table.matrix,
-                label,
-                learn & (fold != stop),
-                learn & (fold == stop),
-                MEASURING,
-                int(seeds[stop]),
-                categories=table.fine,
-            )
-            for stop in stops
+    rng = generator(seed, Stream.MEASURING, number)
+    members = []
+    for stop in stops:
+        rows, held_out = learn & (fold != stop), learn & (fold == stop)
+        plain = fit_logistic(table, label, np.flatnonzero(rows), rng)
+        base = plain.logit(table.matrix)
+        own_seed = int(rng.integers(2**31 - 1000))
+        trees = train_trees(
+            table.matrix, label, rows, held_out, MEASURING, own_seed, categories=table.fine, start=base
         )
-    )
+        members.append(Member(plain, trees))
+    return tuple(members)

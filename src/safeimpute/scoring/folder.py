@@ -92,14 +92,9 @@ class SavedModel:
                 f"this model was fitted with the preset {self.settings.preset!r}, which cannot score new visits: its "
                 "network knows only the visits of the graph it was trained on. Fit the preset 'best'."
             )
-        arrays = {
-            name.removeprefix("system."): each
-            for name, each in self.tensors.items()
-            if name.startswith("system.")
-        }
         plausible = facts["plausible"]
         return FrozenModel(
-            system=FrozenBest.from_state(arrays, self.plain["system"]),
+            system=FrozenBest.from_state(self._named("system."), self.plain["system"]),
             measuring=self._measuring(),
             cutoffs={int(group): Cutoff(**each) for group, each in facts["cutoffs"].items()},
             intervals=IntervalGround(self.tensors["interval.ratio"], self.tensors["interval.reached"]),
@@ -112,7 +107,13 @@ class SavedModel:
 
     def _measuring(self) -> MeasuringModel | None:
         stored = self.plain.get("measuring")
-        return None if stored is None else MeasuringModel.from_state({}, stored)
+        return None if stored is None else MeasuringModel.from_state(self._named("measuring."), stored)
+
+    def _named(self, start: str) -> Arrays:
+        """Arrays whose names begin so, without that beginning."""
+        return {
+            name.removeprefix(start): each for name, each in self.tensors.items() if name.startswith(start)
+        }
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,8 @@ def save_model(folder: Path, parts: ModelParts) -> None:
         tensors |= {f"system.{name}": array for name, array in arrays.items()}
         tensors |= {"interval.ratio": frozen.intervals.ratio, "interval.reached": frozen.intervals.reached}
         if frozen.measuring is not None:
-            plain["measuring"] = frozen.measuring.state()[1]
+            arrays, plain["measuring"] = frozen.measuring.state()
+            tensors |= {f"measuring.{name}": array for name, array in arrays.items()}
     facts = {
         "settings": asdict(parts.settings),
         "unit": parts.unit,

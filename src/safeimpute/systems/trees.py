@@ -57,9 +57,14 @@ class BaggedTrees:
 
     @classmethod
     def from_texts(cls, texts: list[str]) -> "BaggedTrees":
-        import lightgbm as lgb
+        return cls(tuple(tree_from_text(text) for text in texts))
 
-        return cls(tuple(lgb.Booster(model_str=text) for text in texts))
+
+def tree_from_text(text: str) -> "lgb.Booster":
+    """Trees as `model_to_string` wrote them."""
+    import lightgbm as lgb
+
+    return lgb.Booster(model_str=text)
 
 
 @dataclass(frozen=True)
@@ -121,17 +126,28 @@ def train_trees(
     settings: TreeSettings,
     seed: int,
     categories: tuple[int, ...] = (),
+    start: FloatArray | None = None,
 ) -> "lgb.Booster":
     """One member on the rows marked by `learning`, stopped by those marked by `stopping`.
 
-    Columns among `categories` hold codes of levels, not amounts.
+    Columns among `categories` hold codes of levels, not amounts; `start` is what trees are added to, row by row.
     """
     import lightgbm as lgb
 
     learn, stop = _sampled(learning, stopping, settings, seed)
     codes = list(categories)
-    train = lgb.Dataset(matrix[learn], label[learn], params=BINNING, categorical_feature=codes)
-    valid = lgb.Dataset(matrix[stop], label[stop], reference=train, params=BINNING, categorical_feature=codes)
+    base = (None, None) if start is None else (start[learn], start[stop])
+    train = lgb.Dataset(
+        matrix[learn], label[learn], init_score=base[0], params=BINNING, categorical_feature=codes
+    )
+    valid = lgb.Dataset(
+        matrix[stop],
+        label[stop],
+        reference=train,
+        init_score=base[1],
+        params=BINNING,
+        categorical_feature=codes,
+    )
     return _train(train, valid, len(learn), settings, seed)
 
 
@@ -167,6 +183,12 @@ def _sampled(
     rng = np.random.default_rng(seed)
     learn, stop = np.flatnonzero(learning), np.flatnonzero(stopping)
     return _at_most(learn, settings.most_visits, rng), _at_most(stop, settings.most_stopping, rng)
+
+
+def raw_trees(member: "lgb.Booster", matrix: Table) -> FloatArray:
+    """What the trees add up to, before any link function."""
+    found = member.predict(matrix, raw_score=True, num_threads=threads_for(len(matrix)))
+    return np.asarray(found, dtype=np.float64)
 
 
 def predict_trees(member: "lgb.Booster", matrix: Table) -> FloatArray:
