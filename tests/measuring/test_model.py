@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from safetensors.numpy import load, save
 
 from safeimpute.measuring.diagnosis import area_under_curve
 from safeimpute.measuring.features import MeasuringTable, measuring_table
@@ -86,13 +87,19 @@ def test_odds_tell_measured_from_unmeasured_visits() -> None:
     )
 
 
+def state_of_fold(model: MeasuringModel, number: int) -> tuple[dict[str, bytes], object]:
+    arrays, plain = model.state()
+    own = {name: each.tobytes() for name, each in arrays.items() if name.startswith(f"{number}.")}
+    return own, plain["folds"][number]
+
+
 def test_every_visit_is_weighed_by_a_model_that_never_saw_its_patient() -> None:
     """Who of a fold was measured changes nothing in the fold's own model, and something in the others'."""
     cohort = shifted()
     own = cohort.fold == 0
     other = replace(cohort, measured=np.where(own, ~cohort.measured, cohort.measured)).learn()
-    texts = [[fold.trees.texts() for fold in model.folds] for model in (learnt(), other)]
-    assert [one == two for one, two in zip(*texts, strict=True)] == [True, False, False]
+    same = [state_of_fold(learnt(), number) == state_of_fold(other, number) for number in range(FOLDS)]
+    assert same == [True, False, False]
     weights = cohort.weigh(learnt())
     for number, model in enumerate(learnt().folds):
         rows = cohort.fold == number
@@ -109,23 +116,24 @@ def test_measuring_by_chance_is_not_predicted() -> None:
 
 
 class Fixed:
-    """Trees that always say the same."""
+    """A member that always says the same."""
 
-    def __init__(self, probability: FloatArray) -> None:
-        self.probability = probability
+    def __init__(self, odds: list[float]) -> None:
+        self.odds = np.array(odds)
 
-    def predict(self, matrix: FloatArray) -> FloatArray:
-        return self.probability
+    def logit(self, matrix: FloatArray) -> FloatArray:
+        return np.asarray(np.log(self.odds))
 
 
 def test_scope() -> None:
     """Odds far above the usual, times never met, and records far longer than any met are outside the promise."""
-    probability = np.array([0.5, 0.5, 0.5, 0.5, 0.905, 0.915, 1.0])
-    model = FoldMeasuring(Fixed(probability), 1.0, 100.0, 200.0, 8)  # type: ignore[arg-type]
+    usual, large = 0.5, 0.5 * LARGEST_ODDS
+    members = (Fixed([usual, usual, usual, usual, 0.99 * large, 1.01 * large, 1e30]),)
+    model = FoldMeasuring(members, usual, 100.0, 200.0, 8)  # type: ignore[arg-type]
     time = np.array([100.0, 200.0, 99.9, 200.1, 150.0, 150.0, 150.0])
     found = model.weigh(np.zeros((7, 1)), time, np.array([8, 9, 1, 1, 1, 1, 1]))
     assert found.outside.tolist() == [False, True, True, True, False, True, True]
-    assert found.odds[4] < LARGEST_ODDS < found.odds[5]
+    assert found.odds[4] < LARGEST_ODDS * usual < found.odds[5]
     assert np.isfinite(found.odds).all()
 
 
@@ -172,8 +180,9 @@ def test_a_level_never_met_is_weighed_all_the_same() -> None:
 
 
 def test_the_model_survives_storage() -> None:
-    text = json.dumps(learnt().state()[1])
-    restored = MeasuringModel.from_state({}, json.loads(text))
+    arrays, plain = learnt().state()
+    stored = save({name: np.ascontiguousarray(each) for name, each in arrays.items()})
+    restored = MeasuringModel.from_state(load(stored), json.loads(json.dumps(plain)))
     assert restored.columns == learnt().columns
     before, after = shifted().weigh(learnt()), shifted().weigh(restored)
     assert before.odds.tobytes() == after.odds.tobytes()
@@ -183,4 +192,6 @@ def test_the_model_survives_storage() -> None:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_folds_learnt_side_by_side_are_the_same(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("safeimpute.runtime.threads.thread_count", lambda: workers)
-    assert shifted().learn().state() == learnt().state()
+    again = shifted().learn()
+    for number in range(FOLDS):
+        assert state_of_fold(again, number) == state_of_fold(learnt(), number)

@@ -52,7 +52,11 @@ def test_what_was_learnt_comes_back_to_the_byte(claim: str, folder: Path) -> Non
         assert loaded_arrays[name].tobytes() == array.tobytes(), name
     assert (found.measuring is None) == (kept.measuring is None)
     if kept.measuring is not None and found.measuring is not None:
-        assert found.measuring.state()[1] == kept.measuring.state()[1]
+        (arrays, plain), (loaded, loaded_plain) = kept.measuring.state(), found.measuring.state()
+        assert loaded_plain == plain
+        assert {name: each.tobytes() for name, each in loaded.items()} == {
+            name: each.tobytes() for name, each in arrays.items()
+        }
         assert found.measuring.columns == kept.measuring.columns
     assert found.cutoffs == kept.cutoffs
     assert (found.plausible, found.past_only, found.calendar) == (

@@ -1,100 +1,181 @@
-"""No hidden target may reach an edge, a feature, a prediction or a risk."""
+"""No target may reach what judges it: neither its own visit nor the model of its own fold, nor, held out, anything.
+
+A measured visit is imputed, ranked, weighed and scoped as if it had not been measured: byte for byte.
+"""
 
 import numpy as np
 import pytest
-from safeimpute.selection.pipeline import score_split, split_for
-from safeimpute.systems.presets import Lesson, PaperSettings, Plan, PresetName, score_visits
+from study_cohorts import BY_KEY, draw_cohort
 
-from safeimpute.records.arrays import VisitArrays
-from safeimpute.selection.claims import Claim
-from safeimpute.splits.roles import Role, hide, split_patients, split_visits
-from safeimpute.systems.paper.event_graph import GraphSettings, build_graph
-from safeimpute.systems.paper.gcn import GcnSettings
-from safeimpute.tolerance import Tolerance
+from safeimpute.records.arrays import BoolArray, VisitArrays
+from safeimpute.selection.calibrate import Calibrated, fit_question
+from safeimpute.settings import ClaimName, GcnSettings, PaperSettings, Settings, make_settings
+from safeimpute.splits.folds import fold_of
+from safeimpute.splits.questions import Question, draw_roles, question_of
+from safeimpute.splits.roles import Role, Roles, hide
+from safeimpute.systems.best.system import FittedBest, fit_best
+from safeimpute.systems.paper.event_graph import build_graph
+from safeimpute.systems.paper.system import fit_paper
+
+FOLDS, SEED = 3, 4
+CLAIMS: tuple[ClaimName, ...] = ("unmeasured", "later")
 
 
-def plan(preset: PresetName) -> Plan:
-    return Plan(preset, Tolerance(absolute=1.0), seed=0, paper=PaperSettings(gcn=GcnSettings(epochs=30)))
+@pytest.fixture(scope="module")
+def visits() -> VisitArrays:
+    """Measuring follows sites, which are codes of a fine column."""
+    return draw_cohort(BY_KEY["site"], np.random.default_rng(SEED), 90).visits
+
+
+def told(claim: ClaimName = "unmeasured") -> Settings:
+    return make_settings(
+        target="target", tolerance=0.8, fdr=0.2, claim=claim, random_state=SEED, best={"folds": FOLDS}
+    )
+
+
+def calibrated(visits: VisitArrays, claim: ClaimName = "unmeasured") -> Calibrated:
+    question = question_of(visits, "best", claim, draw_roles(visits, SEED))
+    return fit_question(visits, question, told(claim), plausible=(0.0, 40.0))[1]
+
+
+def one_of_each(visits: VisitArrays, patients: BoolArray) -> BoolArray:
+    """One measured visit of every patient chosen."""
+    rows = np.flatnonzero(~np.isnan(visits.target_values) & patients[visits.patient])
+    rows = np.random.default_rng(0).permutation(rows)
+    chosen = np.zeros(len(visits), dtype=bool)
+    chosen[rows[np.unique(visits.patient[rows], return_index=True)[1]]] = True
+    return chosen
+
+
+def of_fold(visits: VisitArrays, number: int) -> BoolArray:
+    """Per patient whether it lies in a fold."""
+    fold = fold_of(visits.patient_key, SEED, FOLDS)
+    return np.asarray(fold[np.unique(visits.patient, return_index=True)[1]] == number)
+
+
+def with_targets(visits: VisitArrays, rows: BoolArray, value: float) -> VisitArrays:
+    """Other targets at some visits; NaN takes them away."""
+    return visits.with_target(np.where(rows, value + np.arange(len(visits)), visits.target_values))
+
+
+def assert_same(one: Calibrated, other: Calibrated, rows: BoolArray) -> None:
+    """Everything said about some visits is equal to the byte."""
+    for name in ("value", "risk", "spread", "no_evidence"):
+        first, second = (getattr(each.estimates, name)[rows] for each in (one, other))
+        assert first.tobytes() == second.tobytes(), name
+    assert one.weight[rows].tobytes() == other.weight[rows].tobytes()
+    assert list(one.outside) == list(other.outside)
+    for name, outside in one.outside.items():
+        np.testing.assert_array_equal(outside[rows], other.outside[name][rows])
+
+
+@pytest.fixture(scope="module")
+def before(visits: VisitArrays) -> dict[str, Calibrated]:
+    """The table as it is, by claim."""
+    return {claim: calibrated(visits, claim) for claim in CLAIMS}
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+@pytest.mark.parametrize("value", [500.0, np.nan], ids=["another value", "not measured"])
+def test_a_visits_own_target_changes_nothing_said_about_it(
+    visits: VisitArrays, before: dict[str, Calibrated], claim: ClaimName, value: float
+) -> None:
+    for number in range(FOLDS):
+        theirs = of_fold(visits, number)
+        rows = one_of_each(visits, theirs)
+        after = calibrated(with_targets(visits, rows, value), claim)
+        assert_same(before[claim], after, rows)
+        values = [each.estimates.value[~theirs[visits.patient]] for each in (before[claim], after)]
+        assert (values[0] != values[1]).any(), "other folds learn from it"
+        assert before[claim].weight[rows].std() > 0
+
+
+def test_the_own_target_reaches_the_patients_other_visits(
+    visits: VisitArrays, before: dict[str, Calibrated]
+) -> None:
+    """The test above would see a leak: a neighbouring visit's estimate does change."""
+    rows = one_of_each(visits, of_fold(visits, 0))
+    near = np.zeros(len(visits), dtype=bool)
+    near[1:] = rows[:-1] & (visits.patient[1:] == visits.patient[:-1])
+    values = [before["unmeasured"], calibrated(with_targets(visits, rows, 500.0))]
+    changed = np.not_equal(*(each.estimates.value[near & ~rows] for each in values))
+    assert changed.mean() > 0.9
+
+
+def fitted(visits: VisitArrays) -> FittedBest:
+    settings = told()
+    return fit_best(visits, settings.best, settings.allowed_error, SEED)
+
+
+def test_the_targets_of_a_fold_change_nothing_in_its_model(visits: VisitArrays) -> None:
+    """Patients nobody met, of the same fold, are estimated alike whatever that fold's targets are."""
+    new = draw_cohort(BY_KEY["site"], np.random.default_rng(77), 60, first_key=5000).visits
+    fold = fold_of(new.patient_key, SEED, FOLDS)
+    one = fitted(visits).frozen.estimate(new)
+    for number in range(FOLDS):
+        theirs = of_fold(visits, number)[visits.patient] & ~np.isnan(visits.target_values)
+        other = fitted(with_targets(visits, theirs, 500.0)).frozen.estimate(new)
+        same, rest = fold == number, fold != number
+        for name in ("value", "risk", "spread"):
+            assert getattr(one, name)[same].tobytes() == getattr(other, name)[same].tobytes(), name
+        assert (one.value[rest] != other.value[rest]).all()
+
+
+# --- claim `visits` and the paper's system: what is held out is hidden from everything ---
 
 
 @pytest.fixture
-def roles(cohort_arrays: VisitArrays) -> np.ndarray:
-    return split_visits(~np.isnan(cohort_arrays.target_values), np.random.default_rng(0), test_fraction=0.2)
+def roles(cohort_arrays: VisitArrays) -> Roles:
+    return draw_roles(cohort_arrays, 0, test_fraction=0.2)
 
 
-def scrambled(arrays: VisitArrays, rows: np.ndarray) -> VisitArrays:
-    values = arrays.target_values.copy()
-    values[rows] = np.random.default_rng(9).uniform(100, 200, rows.sum())
-    return arrays.with_target(values)
+def scrambled(visits: VisitArrays, rows: BoolArray) -> VisitArrays:
+    values = visits.target_values.copy()
+    values[rows] = np.random.default_rng(9).uniform(100, 200, int(rows.sum()))
+    return visits.with_target(values)
 
 
-@pytest.mark.parametrize("new_patients", [False, True])
-def test_hidden_targets_change_no_weight_and_no_scope(cohort_arrays: VisitArrays, new_patients: bool) -> None:
-    claim = Claim(new_patients, unmeasured=True)
-    split = split_for(claim, cohort_arrays, seed=0, test_fraction=0.2)
-    hidden = np.isin(split.roles, (Role.CALIBRATION, Role.TEST))
-    one, other = (
-        score_split(arrays, split, claim, plan("best"), plausible=(3.0, 20.0))
-        for arrays in (cohort_arrays, scrambled(cohort_arrays, hidden))
-    )
-    assert one.weight.tobytes() == other.weight.tobytes()
-    assert one.weight.std() > 0
-    assert list(one.outside) == list(other.outside)
-    for name, outside in one.outside.items():
-        np.testing.assert_array_equal(outside, other.outside[name])
+def paper_question(visits: VisitArrays, roles: Roles) -> Question:
+    return question_of(visits, "paper", "visits", roles)
 
 
-@pytest.mark.parametrize("preset", ["paper", "best"])
-def test_calibration_and_test_targets_change_nothing_to_the_byte(
-    cohort_arrays: VisitArrays, roles: np.ndarray, preset: PresetName
+def test_held_out_targets_change_nothing_in_the_papers_system(
+    cohort_arrays: VisitArrays, roles: Roles
 ) -> None:
     hidden = np.isin(roles, (Role.CALIBRATION, Role.TEST))
-    one = score_visits(hide(cohort_arrays, roles), plan(preset))
-    other = score_visits(hide(scrambled(cohort_arrays, hidden), roles), plan(preset))
-    for name in ("value", "risk", "spread", "no_evidence", "features"):
+    settings = PaperSettings(gcn=GcnSettings(epochs=30))
+    one, other = (
+        fit_paper(paper_question(each, roles).task, settings, 0).estimates
+        for each in (cohort_arrays, scrambled(cohort_arrays, hidden))
+    )
+    for name in ("value", "risk", "spread", "no_evidence"):
         assert getattr(one, name).tobytes() == getattr(other, name).tobytes(), name
 
 
-def test_validation_targets_change_no_edge_and_no_feature(
-    cohort_arrays: VisitArrays, roles: np.ndarray
+def test_held_out_targets_change_nothing_in_best_under_the_papers_claim(
+    cohort_arrays: VisitArrays, roles: Roles
 ) -> None:
-    changed = scrambled(cohort_arrays, roles == Role.VALIDATION)
-    graphs = [
-        build_graph(hide(arrays, roles), GraphSettings(), np.random.default_rng(0))
-        for arrays in (cohort_arrays, changed)
-    ]
-    for name in ("values", "attributes"):
-        assert getattr(graphs[0], name).tobytes() == getattr(graphs[1], name).tobytes()
-    for relation in ("temporal", "value"):
-        for part in ("first", "second", "margin"):
-            one, other = (getattr(getattr(graph, relation), part) for graph in graphs)
-            assert one.tobytes() == other.tobytes()
+    hidden = np.isin(roles, (Role.CALIBRATION, Role.TEST))
+    settings = make_settings(target="hba1c", tolerance=0.8, fdr=0.2, claim="visits", best={"folds": FOLDS})
+    one, other = (
+        fit_question(each, question_of(each, "best", "visits", roles), settings)[1]
+        for each in (cohort_arrays, scrambled(cohort_arrays, hidden))
+    )
+    for name in ("value", "risk", "spread", "no_evidence"):
+        assert getattr(one.estimates, name).tobytes() == getattr(other.estimates, name).tobytes(), name
 
 
-def test_training_targets_change_no_edge(cohort_arrays: VisitArrays, roles: np.ndarray) -> None:
-    changed = scrambled(cohort_arrays, roles == Role.TRAINING)
+@pytest.mark.parametrize("role", [Role.VALIDATION, Role.TRAINING])
+def test_no_target_decides_an_edge(cohort_arrays: VisitArrays, roles: Roles, role: Role) -> None:
+    changed = scrambled(cohort_arrays, roles == role)
     graphs = [
-        build_graph(hide(arrays, roles), GraphSettings(), np.random.default_rng(0))
-        for arrays in (cohort_arrays, changed)
+        build_graph(hide(each, roles), PaperSettings().graph, np.random.default_rng(0))
+        for each in (cohort_arrays, changed)
     ]
     for relation in ("temporal", "value"):
         one, other = (getattr(graph, relation) for graph in graphs)
         np.testing.assert_array_equal(one.first, other.first)
         np.testing.assert_array_equal(one.second, other.second)
-
-
-def test_split_by_patient_nothing_of_other_patients_trains(cohort_arrays: VisitArrays) -> None:
-    """Targets of calibration and test patients, context included, reach only their own patient's visits."""
-    observed = ~np.isnan(cohort_arrays.target_values)
-    roles, group = split_patients(
-        cohort_arrays.patient, observed, np.random.default_rng(0), test_fraction=0.2
-    )
-    learn = np.isin(group, (Role.TRAINING, Role.VALIDATION))
-    patient = cohort_arrays.patient[(group == Role.TEST) & (roles == Role.CONTEXT)][0]
-    changed = scrambled(cohort_arrays, observed & (cohort_arrays.patient == patient))
-    lesson = Lesson(learn, group == Role.TRAINING)
-    one, other = (score_visits(hide(a, roles), plan("best"), lesson) for a in (cohort_arrays, changed))
-    elsewhere = cohort_arrays.patient != patient
-    for name in ("value", "risk", "spread"):
-        assert getattr(one, name)[elsewhere].tobytes() == getattr(other, name)[elsewhere].tobytes(), name
-    assert (one.value[~elsewhere] != other.value[~elsewhere]).any()
+    if role == Role.VALIDATION:
+        for name in ("values", "attributes"):
+            assert getattr(graphs[0], name).tobytes() == getattr(graphs[1], name).tobytes()

@@ -48,7 +48,9 @@ class Logistic:
         parts.append(missing[:, self.absent].astype(np.float64))
         for column, levels in zip(self.fine, self.levels, strict=True):
             parts.append((matrix[:, [column]] == levels).astype(np.float64))
-        return np.hstack(parts)
+        return np.ascontiguousarray(
+            np.hstack(parts)
+        )  # rows in one piece: each is summed the same way, also alone
 
     def importance(self, columns: int) -> FloatArray:
         """Per column its share of the absolute coefficients, absence and levels counted with their column."""
