@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from safeimpute.estimator import SafeImputer as SafeImputer
     from safeimpute.records.tables import read_visits as read_visits
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["SafeImputeError", "SafeImputer", "read_visits"]
 
 _HOMES = {
