@@ -45,7 +45,9 @@ def write(first: list[dict[str, Any]], new: list[dict[str, Any]], page: Path) ->
     text = HEAD.format(note=note) + "\n".join(_accuracy(name, row) for name, row in rows.items())
     text += "\n\n## Release\n\nPower of the first build -> new (average), pooled share of the new; confident: power, splits "
     text += "above the level.\n\n| data | " + " | ".join(f"at {level}" for level in LEVELS) + " |\n| --- |"
-    text += " --- |" * len(LEVELS) + "\n" + "\n".join(_release(name, row) for name, row in rows.items()) + "\n"
+    text += (
+        " --- |" * len(LEVELS) + "\n" + "\n".join(_release(name, row) for name, row in rows.items()) + "\n"
+    )
     page.write_text(text, encoding="utf-8")
 
 
@@ -89,7 +91,9 @@ def _powers(rows: dict[str, Any]) -> str:
 def _accuracy(name: str, row: dict[str, Any]) -> str:
     ratio = row["ratio"]
     spread = ratio.std(ddof=1) / np.sqrt(len(ratio)) if len(ratio) > 1 else float("nan")
-    cells = f"{ratio.mean():.3f} ± {spread:.3f} | {row['plain']:.3f} | {row['auc']:+.3f} | {row['seconds']:.0f}"
+    cells = (
+        f"{ratio.mean():.3f} ± {spread:.3f} | {row['plain']:.3f} | {row['auc']:+.3f} | {row['seconds']:.0f}"
+    )
     return f"| {name} | {row['visits']:,} | {cells} |"
 
 

@@ -29,14 +29,18 @@ class Scenario:
     measuring: Measuring = "covariate"
     counts: Counts = "even"
     icc: float = 0.5  # share of the target's variance that lies between patients
-    twice: bool = False  # every patient stands in the table under two keys
+    twice: bool = False  # every patient stands in the table under two keys, a copy of itself
+    two_keys: bool = False  # every patient's visits are spread over two keys
     whole_numbers: bool = False
     column_left_out: bool = False  # the site decides measuring, and the table does not have it
 
     @property
-    def assumption_holds(self) -> bool:
-        """Whether measuring depends on nothing but what the table shows."""
-        return not self.column_left_out
+    def promised(self) -> bool:
+        """Whether the claim covers it: nothing decides measuring that the table lacks, and no patient is copied.
+
+        Copies let a visit see its own value; a table with them is refused before the fit, which this study passes by.
+        """
+        return not (self.column_left_out or self.twice)
 
     @property
     def tolerance(self) -> float:
@@ -57,6 +61,7 @@ SCENARIOS = (
     Scenario("whole numbers", "whole-number target, tolerance reached exactly", whole_numbers=True),
     Scenario("twice", "every patient twice under another key", twice=True),
     Scenario("left out", "the site left out of the table", measuring="site", column_left_out=True),
+    Scenario("two keys", "every patient's visits spread over two keys", two_keys=True),
 )
 BY_KEY = {scenario.key: scenario for scenario in SCENARIOS}
 
@@ -90,7 +95,7 @@ class _Patients:
 
 def draw_cohort(scenario: Scenario, rng: np.random.Generator, patients: int, first_key: int = 0) -> Cohort:
     """A cohort of so many patients; `first_key` keeps patients of several cohorts apart."""
-    drawn = patients // 2 if scenario.twice else patients
+    drawn = patients // 2 if scenario.twice or scenario.two_keys else patients
     who = _draw_patients(scenario, rng, drawn)
     visible, deviation = _draw_labs(who, rng)
     truth = _draw_target(scenario, who, deviation, rng)
@@ -99,7 +104,16 @@ def draw_cohort(scenario: Scenario, rng: np.random.Generator, patients: int, fir
     rows, number = np.arange(len(truth)), who.number
     if scenario.twice:
         rows, number = np.r_[rows, rows], np.r_[number, number + drawn]
+    if scenario.two_keys:
+        rows, number = _two_keys(number, rng)
     return Cohort(_visit_arrays(scenario, who, labs, rows, number, first_key), truth[rows])
+
+
+def _two_keys(number: IntArray, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    """Rows by new patient, and the new patients, numbered without gaps."""
+    key = 2 * number + rng.integers(0, 2, len(number))
+    rows = np.argsort(key, kind="stable")
+    return rows, np.unique(key[rows], return_inverse=True)[1]
 
 
 def _draw_patients(scenario: Scenario, rng: np.random.Generator, patients: int) -> _Patients:

@@ -7,7 +7,8 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from study_cohorts import BY_KEY, SITES, Scenario, site_effect
+from scipy.special import ndtr
+from study_cohorts import SITES, Scenario, site_effect
 
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.selection.ledger import Entries, risk_grid
@@ -72,6 +73,8 @@ def draw_world(scenario: Scenario, rng: np.random.Generator, patients: int) -> W
     """Patients of a scenario; risks are chances given what the risk sees, as a good risk model would have them."""
     if scenario.twice:
         return _twice(draw_world(replace(scenario, twice=False), rng, patients // 2))
+    if scenario.two_keys:
+        return _two_keys(draw_world(replace(scenario, two_keys=False), rng, patients // 2), rng)
     seen = _draw_seen(scenario, rng, patients)
     shared, own = rng.standard_normal(patients)[seen.patient], rng.standard_normal(len(seen.x))
     error = math.sqrt(scenario.icc) * shared + math.sqrt(1.0 - scenario.icc) * own
@@ -180,10 +183,12 @@ def _twice(world: World) -> World:
     )
 
 
+def _two_keys(world: World, rng: np.random.Generator) -> World:
+    """Every patient's visits spread over two, who resemble each other more than others do."""
+    key = 2 * world.patient + rng.integers(0, 2, len(world.patient))
+    count = np.bincount(key, minlength=2 * world.n_patients)
+    return replace(world, patient=key, n_patients=2 * world.n_patients, count=count[key])
+
+
 def _chance(x: FloatArray) -> FloatArray:
-    from scipy.special import ndtr
-
     return np.asarray(ndtr(x))
-
-
-__all__ = ["BY_KEY", "World", "draw_world"]

@@ -99,8 +99,8 @@ def test_a_level_chosen_after_looking_is_labelled(files: Path) -> None:
         invoke("run", table, "--target", "hba1c", "--tolerance", "1.0", "--fdr", fdr, *options, *more)
         return str(json.loads((out / "summary.json").read_text())["promise"])
 
-    assert again("0.3").startswith("Among the hba1c values")
-    assert again("0.3").startswith("Among the hba1c values")
+    assert again("0.3").startswith("Of the hba1c values")
+    assert again("0.3").startswith("Of the hba1c values")
     assert again("0.35", "--exclude", "sex") == "Level chosen after looking: no guarantee."
     assert again("0.35") == "Level chosen after looking: no guarantee."
 

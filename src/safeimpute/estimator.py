@@ -23,10 +23,8 @@ from safeimpute.scoring.frozen import FrozenModel, freeze
 from safeimpute.scoring.scorer import Scorer
 from safeimpute.selection.calibrate import Calibrated, Range, fit_question
 from safeimpute.selection.claims import Promised, promise_in_words, without_promise
-from safeimpute.selection.cutoff import enough
-from safeimpute.selection.ledger import Worth
-from safeimpute.selection.p_values import fewest_calibration
-from safeimpute.selection.release import Decision, Rule, too_few
+from safeimpute.selection.promisable import require_promisable
+from safeimpute.selection.release import Decision, Rule, rule_of
 from safeimpute.settings import Settings, make_settings, parameters_of
 from safeimpute.splits.questions import question_for
 from safeimpute.systems.best.system import FrozenBest
@@ -134,7 +132,7 @@ class SafeImputer:
         if on_visits is not None:
             on_visits(prepared)
         require_plausible(settings.target, target_unit(settings), arrays.target_values)
-        require_promisable(prepared, settings)
+        require_promisable(arrays, settings)
         fitted, calibrated = fit_question(
             arrays,
             question_for(arrays, settings),
@@ -382,39 +380,6 @@ _SIGNATURE = inspect.Signature(
     [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD), *PARAMETERS.values()]
 )
 vars(SafeImputer.__init__)["__signature__"] = _SIGNATURE
-
-
-def rule_of(settings: Settings) -> Rule:
-    """How a release is decided under these settings."""
-    return Rule(
-        settings.claim,
-        settings.fdr,
-        settings.promise,
-        settings.confidence,
-        published=settings.preset == "paper",
-    )
-
-
-def require_promisable(visits: Visits, settings: Settings) -> None:
-    """Refuse, before the fit, what cannot succeed: nothing to impute, or too few measured visits for the level."""
-    target = visits.arrays.target_values
-    measured = ~np.isnan(target)
-    if measured.all():
-        raise VisitsError(
-            f"target {settings.target!r} is measured at every visit: there is nothing to impute. To see how well "
-            "known values would be imputed, use evaluate."
-        )
-    if settings.claim == "visits":
-        needed, there = fewest_calibration(settings.fdr), round(0.15 * int(measured.sum()))
-        if there < needed:
-            raise GuaranteeRefused(
-                f"an FDR level of {settings.fdr:g} needs at least {needed} calibration visits; 15 % of the measured "
-                f"ones are {there}. Give more measured visits or a higher level."
-            )
-        return
-    worth = Worth(float(measured.sum()), float(len(np.unique(visits.arrays.patient[measured]))))
-    if not enough(worth, settings.fdr):
-        raise GuaranteeRefused(f"{too_few(settings.fdr, worth)}.")
 
 
 def _plausible(settings: Settings) -> Range | None:

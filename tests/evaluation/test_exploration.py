@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from safeimpute.estimator import SafeImputer, rule_of
+from safeimpute.estimator import SafeImputer
 from safeimpute.evaluation.exploration import (
     SLIDER_LEVELS,
     TOLERANCE_FACTORS,
@@ -18,7 +18,7 @@ from safeimpute.records.arrays import VisitArrays
 from safeimpute.report.review_folder import review_visits
 from safeimpute.selection.calibrate import Calibrated
 from safeimpute.selection.ledger import Entries, risk_grid
-from safeimpute.selection.release import Rule, cutoff_for
+from safeimpute.selection.release import Rule, cutoff_for, rule_of
 from safeimpute.splits.questions import Question
 from safeimpute.systems.protocol import Estimates
 from safeimpute.tolerance import Tolerance, parse_tolerance

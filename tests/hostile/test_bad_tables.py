@@ -151,7 +151,9 @@ def test_empty_table(tmp_path: Path) -> None:
 
 
 def test_ten_measured_targets(tmp_path: Path) -> None:
-    assert "measured at 10 visits" in refused(tmp_path, good_table(measured=10))
+    message = refused(tmp_path, good_table(measured=10))
+    assert "needs at least 3 calibration visits" in message
+    assert "Give more measured visits" in message
 
 
 def test_too_few_calibration_visits_for_the_level(tmp_path: Path) -> None:
@@ -291,10 +293,10 @@ def test_one_patient_gives_a_result(tmp_path: Path) -> None:
     assert len(pl.read_parquet(tmp_path / "out" / "imputations.parquet")) == 30
 
 
-def test_nothing_missing_gives_an_empty_table(tmp_path: Path) -> None:
-    code, message = run(tmp_path, good_table(measured=360))
-    assert code == 0, message
-    assert pl.read_parquet(tmp_path / "out" / "imputations.parquet").is_empty()
+def test_a_table_without_holes_is_refused_before_any_work(tmp_path: Path) -> None:
+    message = refused(tmp_path, good_table(measured=360))
+    assert "measured at every visit" in message
+    assert "evaluate" in message
 
 
 def test_existing_results_are_not_overwritten_silently(tmp_path: Path) -> None:

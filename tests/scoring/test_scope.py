@@ -11,10 +11,10 @@ import pytest
 from helpers.scored_cohorts import KEYS, fit_visits, fitted_cohort, new_visits
 from safeimpute import SafeImputer
 from safeimpute.errors import GuaranteeRefused, NotFittedError, OptionError, VisitsError
-from safeimpute.estimator import require_promisable
 from safeimpute.records.simulate import simulate
 from safeimpute.records.visits import ColumnChoice, prepare_visits
 from safeimpute.scoring.scorer import Scorer
+from safeimpute.selection.promisable import require_promisable
 from safeimpute.selection.reasons import NO_EVIDENCE, NOT_PROMISED, OUT_OF_RANGE, OUT_OF_SCOPE
 from safeimpute.settings import GcnSettings, PaperSettings, make_settings
 
@@ -132,10 +132,10 @@ def test_the_claim_visits_promises_nothing_to_new_visits(fresh: pl.DataFrame) ->
 
 def lowest_level(visits: pl.DataFrame) -> float:
     """The lowest level not refused before the fit, when nothing is known yet of how visits are weighed."""
-    prepared = prepare_visits(visits, ColumnChoice("hba1c"))
+    arrays = prepare_visits(visits, ColumnChoice("hba1c")).arrays
     for percent in range(1, 100):
         try:
-            require_promisable(prepared, make_settings(target="hba1c", tolerance=0.6, fdr=percent / 100))
+            require_promisable(arrays, make_settings(target="hba1c", tolerance=0.6, fdr=percent / 100))
         except GuaranteeRefused:
             continue
         return percent / 100

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from safeimpute.estimator import SafeImputer, rule_of
+from safeimpute.estimator import SafeImputer
 from safeimpute.evaluation.run_summary import LevelOutcome, SliderGrid, ToleranceOutcomes
 from safeimpute.records.arrays import BoolArray, FloatArray
 from safeimpute.records.units import target_unit
@@ -17,7 +17,7 @@ from safeimpute.selection.bh import ROUNDING
 from safeimpute.selection.calibrate import Calibrated
 from safeimpute.selection.cutoff import average_cutoff, enough
 from safeimpute.selection.ledger import Entries, below, risk_grid
-from safeimpute.selection.release import Ground, Rule, decide, entries_of
+from safeimpute.selection.release import Ground, Rule, decide, entries_of, rule_of
 from safeimpute.tolerance import Tolerance, parse_tolerance
 
 CURVE_LEVELS = tuple(round(0.05 * step, 2) for step in range(1, 11))

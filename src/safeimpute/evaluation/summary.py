@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from safeimpute.estimator import SafeImputer, rule_of
+from safeimpute.estimator import SafeImputer
 from safeimpute.evaluation.data_profile import profile_data
 from safeimpute.evaluation.exploration import CURVE_LEVELS, explore
 from safeimpute.evaluation.measuring_summary import summarise_measuring
@@ -28,6 +28,7 @@ from safeimpute.records.history import NONE, previous_observed
 from safeimpute.records.units import target_unit
 from safeimpute.selection.cutoff import Cutoff
 from safeimpute.selection.reasons import IN_WORDS
+from safeimpute.selection.release import rule_of
 from safeimpute.settings import Settings
 
 __all__ = ["FittedImputer", "RunSummary", "as_second_look", "summarise_run"]

@@ -24,7 +24,7 @@ from safeimpute.selection.cutoff import (
 from safeimpute.selection.ledger import Entries, Worth, risk_grid
 from safeimpute.selection.p_values import Ranked, conformal_p_values, fewest_calibration, paper_p_values
 from safeimpute.selection.reasons import NOT_PROMISED, RISK_ABOVE_CUTOFF
-from safeimpute.settings import ClaimName, PromiseName
+from safeimpute.settings import ClaimName, PromiseName, Settings
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,17 @@ class Rule:
     promise: PromiseName = "average"
     confidence: float = 0.9
     published: bool = False  # the paper's own p-value, with nobody out of scope
+
+
+def rule_of(settings: Settings) -> Rule:
+    """How a release is decided under these settings."""
+    return Rule(
+        settings.claim,
+        settings.fdr,
+        settings.promise,
+        settings.confidence,
+        published=settings.preset == "paper",
+    )
 
 
 @dataclass(frozen=True)

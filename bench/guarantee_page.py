@@ -1,0 +1,266 @@
+"""The study's page and picture, from what guarantee_rules.py and guarantee_study.py left.
+
+python bench/guarantee_page.py out/study docs      writes guarantee_study.md, guarantee.json, guarantee.svg and .png
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from guarantee_study import read_lines
+from matplotlib.axes import Axes
+from study_attacks import ATTACKS
+from study_cohorts import SCENARIOS
+from study_tables import (
+    Row,
+    average_table,
+    beside_table,
+    broken,
+    confident_table,
+    in_both,
+    promised,
+    summarise_cells,
+)
+
+OURS, EARLIER = "#1f5fa8", "#b0793a"
+
+HEAD = """# The guarantee, studied
+
+Theory and proofs are in [guarantee.md](guarantee.md). This page is written by `make study`:
+
+```
+python bench/guarantee_rules.py --out out/study --repetitions 2000      the rules alone
+python bench/guarantee_study.py --out out/study                         this program, end to end
+PYTHONPATH=OLD/src python bench/guarantee_study.py --core old --out out/study     an earlier checkout
+python bench/guarantee_page.py out/study docs
+```
+
+Figures: the **pooled share** is all risky values over all released ones, over all draws; **mean FDP** the mean of the
+share per draw, an empty release counting 0; **power** the share of good imputations that is released; **empty** the
+share of draws that release nothing. **Bold**: above the level by more than three standard errors (average), or above it
+in more than 10 % of draws plus three standard errors (confident, 90 %).
+
+{verdict}
+
+![Pooled share and power of both programs](guarantee.svg)
+"""
+
+SCENES = """## The scenarios
+
+{scenes}
+
+Two of them are promised nothing and must fail, or the study could not: where the column that decides measuring is left
+out of the table, and where every patient stands in it twice (a visit then sees its own value in the copy; such a table
+is refused before the fit, which the study passes by).
+"""
+
+END_TO_END = """## End to end, {patients} patients
+
+Cohorts are drawn, fitted and calibrated anew with claim `unmeasured`; the truth is known where nobody measured.
+
+### On average, visits of the same patients
+
+{same}
+
+### On average, patients the fit never met
+
+{new}
+
+### With 90 % confidence, visits of the same patients
+
+{confident}
+
+### With 90 % confidence, patients the fit never met
+
+{confident_new}
+"""
+
+BESIDE = """### Beside the first build, on the same cohorts
+
+First build → this program (hold-out split and weighted Benjamini–Hochberg; no place for a column of many levels).
+
+{table}
+"""
+
+RULES = """## The rules alone, {patients} patients
+
+{repetitions:,} drawn worlds a row, odds of measuring known, risks as a good model would have them.
+
+### On average, visits of the same patients
+
+{same}
+
+### On average, new patients
+
+{new}
+
+### With 90 % confidence: share of draws whose cut-off has a long-run share above the level
+
+{confident}
+"""
+
+ATTACKED = """## Worlds made to break the rules, {patients} patients
+
+{words}
+
+### On average, new patients
+
+{new}
+
+### With 90 % confidence, in the long run
+
+{confident}
+"""
+
+
+def main() -> None:
+    """Write everything."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("study", type=Path)
+    parser.add_argument("docs", type=Path)
+    told = parser.parse_args()
+    lines = [line for path in sorted(told.study.glob("cells*.jsonl")) for line in read_lines(path)]
+    cells = summarise_cells(lines)
+    stored = json.loads((told.study / "rules.json").read_text(encoding="utf-8"))
+    rules: list[Row] = [row | {"draws": stored["repetitions"]} for row in stored["rows"]]
+    figures = {"end to end": [rounded(row) for row in cells], "rules": [rounded(row) for row in rules]}
+    (told.docs / "guarantee.json").write_text(json.dumps(figures) + "\n", encoding="utf-8")
+    (told.docs / "guarantee_study.md").write_text(page(cells, rules, in_both(lines)), encoding="utf-8")
+    draw(summarise_cells(in_both(lines)), told.docs)
+
+
+def rounded(row: Row) -> Row:
+    """Five digits are plenty."""
+    return {name: round(value, 5) if isinstance(value, float) else value for name, value in row.items()}
+
+
+def page(cells: list[Row], rules: list[Row], both: list[Row]) -> str:
+    """The whole page; `both` are cohorts that two programs went through."""
+    parts = [HEAD.format(verdict=verdict(cells, rules)), SCENES.format(scenes=scenes())]
+    for size in _sizes(cells):
+        parts.append(end_to_end(_of(cells, patients=size, core="new"), size))
+        same = _of(both, patients=size)
+        parts += [BESIDE.format(table=beside_table(same, summarise_cells(same)))] if same else []
+    named = [row for row in rules if row["scenario"] not in ATTACKS]
+    parts += [rules_alone(_of(named, patients=size), size) for size in _sizes(named)]
+    attacks = [row for row in rules if row["scenario"] in ATTACKS]
+    parts += [attacked(_of(attacks, patients=size), size) for size in _sizes(attacks)]
+    return "\n".join(parts)
+
+
+def verdict(cells: list[Row], rules: list[Row]) -> str:
+    """How many promises were checked, and which were not kept."""
+    made = [row for row in cells if promised(row) and row["core"] == "new"]
+    made += [row for row in rules if promised(row) and (row["rule"], row["who"]) != ("average", "long run")]
+    off = [
+        f"- {row['scenario']}, {row['patients']} patients, {row['rule']}, level {row['alpha']:g}, {row['who']} "
+        f"({'end to end' if 'core' in row else 'rule alone'})"
+        for row in made
+        if broken(row)
+    ]
+    kept = (
+        f"Of {len(made)} promises (rule, level, candidates, scenario, size) {len(made) - len(off)} were kept."
+    )
+    return kept if not off else "\n".join([f"{kept} Not kept:", "", *off])
+
+
+def scenes() -> str:
+    """The scenarios in words."""
+    return "\n".join(f"- `{scenario.key}`: {scenario.words}" for scenario in SCENARIOS)
+
+
+def end_to_end(rows: list[Row], size: int) -> str:
+    """Tables of one size of cohorts."""
+    first = ["scenario", "cohorts", "MAE", "AUC of measuring", "effective visits"]
+    return END_TO_END.format(
+        patients=f"{size:,}",
+        same=average_table(_of(rows, who="same"), first),
+        new=average_table(_of(rows, who="new"), ["scenario"]),
+        confident=confident_table(_of(rows, who="same"), ["scenario", "cohorts"]),
+        confident_new=confident_table(_of(rows, who="new"), ["scenario"]),
+    )
+
+
+def rules_alone(rows: list[Row], size: int) -> str:
+    """Tables of the rules alone."""
+    return RULES.format(
+        patients=f"{size:,}",
+        repetitions=rows[0]["draws"],
+        same=average_table(_of(rows, who="same"), ["scenario"]),
+        new=average_table(_of(rows, who="new"), ["scenario"]),
+        confident=confident_table(_of(rows, who="long run"), ["scenario"]),
+    )
+
+
+def attacked(rows: list[Row], size: int) -> str:
+    """Tables of the worlds made to break the rules, and what they are."""
+    words = "\n".join(f"- `{key}`: {_docstring(key)}" for key in ATTACKS)
+    return ATTACKED.format(
+        patients=f"{size:,}",
+        words=words,
+        new=average_table(_of(rows, who="new"), ["scenario"]),
+        confident=confident_table(_of(rows, who="long run"), ["scenario"]),
+    )
+
+
+def _docstring(key: str) -> str:
+    told = ATTACKS[key].__doc__
+    return (
+        told.strip() if told else "risks that say nothing, and a share a tenth above 0.1: no rule can tell."
+    )
+
+
+def _of(rows: Sequence[Row], **wanted: object) -> list[Row]:
+    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+
+def _sizes(rows: Sequence[Row]) -> list[int]:
+    return sorted({int(row["patients"]) for row in rows})
+
+
+def draw(cells: list[Row], folder: Path) -> None:
+    """Pooled share and power of both programs, scenario by scenario, at two levels."""
+    plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+    size = _sizes(cells)[0]
+    figure, axes = plt.subplots(2, 2, figsize=(10.5, 7.0), layout="constrained", sharex=True)
+    for column, alpha in enumerate((0.1, 0.2)):
+        rows = _of(cells, patients=size, alpha=alpha, rule="average", who="same")
+        panel(axes[0, column], rows, "pooled", f"level {alpha:g}, {size} patients: share of risky values")
+        axes[0, column].axhline(alpha, color="black", linewidth=0.9, linestyle="--")
+        panel(axes[1, column], rows, "power", f"level {alpha:g}: good values released")
+    axes[0, 0].legend(fontsize=8, frameon=False, loc="upper left")
+    for suffix in ("svg", "png"):
+        figure.savefig(
+            folder / f"guarantee.{suffix}", dpi=130, metadata={"Date": None} if suffix == "svg" else None
+        )
+    plt.close(figure)
+
+
+def panel(axis: Axes, rows: list[Row], what: str, title: str) -> None:
+    """One figure by scenario for both programs."""
+    keys = [scenario.key for scenario in SCENARIOS if _of(rows, scenario=scenario.key)]
+    for core, colour, shift, label in (
+        ("new", OURS, -0.12, "this program"),
+        ("old", EARLIER, 0.12, "first build"),
+    ):
+        found = {row["scenario"]: row for row in _of(rows, core=core)}
+        there = [key for key in keys if key in found]
+        axis.errorbar(
+            [keys.index(key) + shift for key in there],
+            [found[key][what] for key in there],
+            yerr=[3 * found[key]["pooled_se"] for key in there] if what == "pooled" else None,
+            fmt="o",
+            color=colour,
+            markersize=4,
+            capsize=2,
+            label=label,
+        )
+    axis.set_xticks(range(len(keys)), keys, rotation=60, ha="right")
+    axis.set_ylim(bottom=0)
+    axis.set_title(title, loc="left", fontsize=10)
+
+
+if __name__ == "__main__":
+    main()
