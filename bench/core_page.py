@@ -17,7 +17,7 @@ LEVELS = ("0.05", "0.1", "0.2", "0.35")
 HEAD = """# The new core beside the first build
 
 Written by `python bench/core_page.py docs/results.json docs/core.json docs/core.md`. Every row: five random splits by
-visits (seeds 0 to 4), a fifth of the measured values hidden as if nobody had measured them, the same ones for both builds;
+visits (seeds 0 to 4), a fifth of the measured values hidden as if nobody had measured them, the same for both builds;
 tolerances as in [results.md](results.md). First build: 70/15/15 of the rest train, validate and calibrate, claim
 `visits`, power averaged over 200 re-partitions. New: everything else is visible and calibrates, claim `unmeasured`, one
 release per split. `±` is one standard error over splits; *pooled* is all risky / all released over the five splits.
@@ -26,7 +26,7 @@ release per split. `±` is one standard error over splits; *pooled* is all risky
 
 ## Accuracy and ranking
 
-| data | visits | MAE new / first build | MAE new / LightGBM of the first build | AUC of the risk, new - first | CPU seconds per fit |
+| data | visits | MAE new / first build | MAE new / LightGBM of the first build | AUC, new - first | CPU seconds |
 | --- | --- | --- | --- | --- | --- |
 """
 
@@ -39,12 +39,14 @@ def write(first: list[dict[str, Any]], new: list[dict[str, Any]], page: Path) ->
     rows = {name: _figures(name, before, after) for name in names}
     ratios = [row["ratio"].mean() for row in rows.values()]
     note = (
-        f"Mean ratio of MAE over {len(rows)} data sets: {np.mean(ratios):.3f}; largest {max(ratios):.3f}. Mean power, first "
-        f"build / new: {_powers(rows)}."
+        f"Mean ratio of MAE over {len(rows)} data sets: {np.mean(ratios):.3f}; largest {max(ratios):.3f}. "
+        f"Mean power, first build / new: {_powers(rows)}."
     )
     text = HEAD.format(note=note) + "\n".join(_accuracy(name, row) for name, row in rows.items())
-    text += "\n\n## Release\n\nPower of the first build -> new (average), pooled share of the new; confident: power, splits "
-    text += "above the level.\n\n| data | " + " | ".join(f"at {level}" for level in LEVELS) + " |\n| --- |"
+    text += "\n\n## Release\n\nPower of the first build -> new (average), pooled share of the new; confident: power, "
+    text += (
+        "splits above the level.\n\n| data | " + " | ".join(f"at {level}" for level in LEVELS) + " |\n| --- |"
+    )
     text += (
         " --- |" * len(LEVELS) + "\n" + "\n".join(_release(name, row) for name, row in rows.items()) + "\n"
     )
