@@ -123,8 +123,10 @@ def main() -> None:
     told = parser.parse_args()
     lines = [line for path in sorted(told.study.glob("cells*.jsonl")) for line in read_lines(path)]
     cells = summarise_cells(lines)
-    stored = json.loads((told.study / "rules.json").read_text(encoding="utf-8"))
-    rules: list[Row] = [row | {"draws": stored["repetitions"]} for row in stored["rows"]]
+    rules: list[Row] = []
+    for path in sorted(told.study.glob("rules*.json")):
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        rules += [row | {"draws": stored["repetitions"]} for row in stored["rows"]]
     figures = {"end to end": [rounded(row) for row in cells], "rules": [rounded(row) for row in rules]}
     (told.docs / "guarantee.json").write_text(json.dumps(figures) + "\n", encoding="utf-8")
     (told.docs / "guarantee_study.md").write_text(page(cells, rules, in_both(lines)), encoding="utf-8")

@@ -28,7 +28,7 @@ from safeimpute.selection.release import Rule, cutoff_for
 ALPHAS = (0.05, 0.1, 0.2)
 CONFIDENCE = 0.9
 LONG_RUN = 40_000  # patients
-SIZES = (100, 300, 1000)
+SIZES = (300, 1000)
 Draw = Callable[[np.random.Generator, int], World]
 WORLDS: dict[str, Draw] = {each.key: partial(draw_world, each) for each in SCENARIOS} | ATTACKS
 FindCutoff = Callable[[Entries, FloatArray, float], float | None]

@@ -9,79 +9,77 @@ import numpy as np
 import pytest
 
 from safeimpute.errors import OptionError
-from safeimpute.records.arrays import VisitArrays
 from safeimpute.records.simulate import simulate
-from safeimpute.runtime.memory import BLOCKS, GIB, PORTIONS, VARIABLE, Size, scored_at_once, within_ceiling
-from safeimpute.splits.roles import Task, hide, split_visits
-from safeimpute.systems.best.blend import BlendSettings
-from safeimpute.systems.best.evidence import EvidenceSettings
+from safeimpute.runtime.memory import (
+    BLOCKS,
+    GIB,
+    PORTIONS,
+    VARIABLE,
+    Size,
+    block_within_ceiling,
+    scored_at_once,
+)
 
-SMALL = Size(visits=1_000, learnable=500, labs=2, attributes=2, own=12, analogues=16)
-MILLION = Size(visits=1_000_000, learnable=550_000, labs=10, attributes=2, own=12, analogues=16)
+SMALL = Size(visits=1_000, measured=500, labs=2, attributes=2, own=12, analogues=16)
+MILLION = Size(visits=1_000_000, measured=550_000, labs=10, attributes=2, own=12, analogues=16)
 
 
-@pytest.fixture
-def task(cohort_arrays: VisitArrays) -> Task:
-    return hide(cohort_arrays, split_visits(~np.isnan(cohort_arrays.target_values), np.random.default_rng(0)))
-
-
-def test_without_a_ceiling_nothing_changes(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_ceiling_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    settings = BlendSettings()
-    assert within_ceiling(settings, task, by_patient=False) is settings
+    assert block_within_ceiling(SMALL, 10_000) == 10_000
+    assert scored_at_once(SMALL, 123) == 123
 
 
-def test_a_tighter_ceiling_means_smaller_blocks_then_a_refusal(
-    task: Task, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tighter_ceiling_means_smaller_blocks_then_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen, refusal = [], ""
     for gib in np.arange(20.0, 0.0, -0.01):
         monkeypatch.setenv(VARIABLE, f"{gib:g}")
         try:
-            chosen.append(within_ceiling(BlendSettings(), task, by_patient=False).block_visits)
+            chosen.append(block_within_ceiling(SMALL, BLOCKS[0]))
         except OptionError as error:
             refusal = str(error)
             break
-    assert f"cannot be kept: {len(task.visits):,} visits with 2 other labs" in refusal
+    assert "cannot be kept: 1,000 visits with 2 other labs" in refusal
     assert chosen[0] == BLOCKS[0]
     assert chosen[-1] == BLOCKS[-1]
     assert chosen == sorted(chosen, reverse=True)
 
 
-def test_what_is_asked_for_in_a_refusal_is_enough(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_asked_for_in_a_refusal_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "0.1")
     with pytest.raises(OptionError) as refusal:
-        within_ceiling(BlendSettings(), task, by_patient=True)
+        block_within_ceiling(SMALL, BLOCKS[0])
     enough = str(refusal.value).partition("Give --memory ")[2].split()[0]
     monkeypatch.setenv(VARIABLE, enough)
-    within_ceiling(BlendSettings(), task, by_patient=True)
+    block_within_ceiling(SMALL, BLOCKS[0])
 
 
 def test_scoring_takes_smaller_portions_under_a_tighter_ceiling_then_refuses(
-    task: Task, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    chosen, refusal = [scored_at_once(task.visits, EvidenceSettings(), PORTIONS[0])], ""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    chosen, refusal = [scored_at_once(SMALL, PORTIONS[0])], ""
     for gib in np.arange(4.0, 0.0, -0.001):
         monkeypatch.setenv(VARIABLE, f"{gib:g}")
         try:
-            chosen.append(scored_at_once(task.visits, EvidenceSettings(), PORTIONS[0]))
+            chosen.append(scored_at_once(SMALL, PORTIONS[0]))
         except OptionError as error:
             refusal = str(error)
             break
-    assert f"scoring {len(task.visits):,} visits with 2 other labs need" in refusal
+    assert "scoring 1,000 visits with 2 other labs need" in refusal
     assert set(chosen) == set(PORTIONS)
     assert chosen == sorted(chosen, reverse=True)
 
 
-def test_an_unreadable_ceiling_is_an_error(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_ceiling_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "plenty")
     with pytest.raises(OptionError, match="number of GiB"):
-        within_ceiling(BlendSettings(), task, by_patient=False)
+        block_within_ceiling(SMALL, BLOCKS[0])
 
 
-def test_a_million_visits_with_ten_labs_are_planned_below_six_gib() -> None:
-    assert MILLION.kept() + MILLION.working(BLOCKS[0]) < 6 * GIB
-    assert MILLION.kept() > 2 * GIB  # 108 columns in single precision are 0.4 alone
+def test_a_million_visits_with_ten_labs_are_planned_below_four_gib() -> None:
+    assert MILLION.kept() + MILLION.working(BLOCKS[0]) < 4 * GIB
+    assert MILLION.kept() > 1 * GIB
     assert SMALL.kept() < 0.01 * MILLION.kept()
 
 

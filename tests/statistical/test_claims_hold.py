@@ -48,26 +48,25 @@ def test_one_shifted_cohort_releases_a_useful_share_near_the_level() -> None:
     [
         ("covariate", {0.1: 0.35, 0.2: 0.6}),
         ("clock", {0.1: 0.15, 0.2: 0.45}),
-        ("rare heavy", {0.1: 0.25, 0.2: 0.5}),
         ("minority", {0.1: 0.35, 0.2: 0.6}),
         ("site", {0.1: 0.3, 0.2: 0.5}),
     ],
 )
 def test_over_cohorts(scenario: str, floors: dict[float, float]) -> None:
-    cells = [run_cell(Cell(scenario, 300, cohort, "new")) for cohort in range(100, 110)]
+    cells = [run_cell(Cell(scenario, 300, cohort, "new")) for cohort in range(100, 106)]
     for alpha, floor in floors.items():
         for who in ("same", "new"):
             average = told(cells, "average", alpha, who)
             assert average.pooled <= alpha + 3 * average.pooled_se
             assert average.mean_fdp <= alpha + 3 * average.mean_fdp_se
             assert average.power >= floor
-            # three of ten exceeding 10 % confidence each would happen by chance in 7 % of such studies, four in 1 %
+            # of six draws that exceed the level with a chance of 0.1 each, three or more do so in 1.6 % of studies
             above = releases(cells, "confident", alpha, who)
-            assert np.sum(above[:, 0] > alpha * np.maximum(above[:, 1], 1)) <= 3
+            assert np.sum(above[:, 0] > alpha * np.maximum(above[:, 1], 1)) <= 2
 
 
 @pytest.mark.full
 def test_a_column_left_out_would_be_caught() -> None:
-    cells = [run_cell(Cell("left out", 300, cohort, "new")) for cohort in range(100, 106)]
+    cells = [run_cell(Cell("left out", 300, cohort, "new")) for cohort in range(100, 104)]
     average = told(cells, "average", 0.2, "same")
     assert average.pooled > 0.2 + 3 * average.pooled_se

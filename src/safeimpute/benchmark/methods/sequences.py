@@ -324,7 +324,9 @@ class _Stopping:
         self, network: SequenceNetwork, table: SequenceTable, answer: Tensor, training: Training
     ) -> None:
         self.network, self.table, self.answer, self.patience = network, table, answer, training.patience
-        known = ~torch.isnan(answer)
+        known = (
+            ~torch.isnan(answer) if self.patience is not None else torch.zeros_like(answer, dtype=torch.bool)
+        )
         self.validated = bool(known.any())
         start, length = table.windows[:, 0], table.windows[:, 1]
         count = torch.cat([known.new_zeros(1, dtype=torch.long), known.cumsum(0)])
