@@ -28,10 +28,8 @@ def diagnosed(shift: Shift) -> MeasuringDiagnosis:
     arrays = prepare_visits(visits, ColumnChoice("hba1c")).arrays
     table = measuring_table(arrays, past_only=False, calendar=True)
     measured, fold = ~np.isnan(arrays.target_values), fold_of(arrays.patient_key, 0, FOLDS)
-    model = learn_measuring(
-        table, arrays.time, arrays.patient, fold, FOLDS, measured, ~measured, 0, calendar=True
-    )
-    found = model.weigh(table, arrays.time, arrays.patient, fold)
+    model = learn_measuring(table, arrays.time, fold, FOLDS, measured, ~measured, 0, calendar=True)
+    found = model.weigh(table, arrays.time, fold)
     return diagnose(model, table, found.odds, found.outside, measured, ~measured, arrays.patient)
 
 

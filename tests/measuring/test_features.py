@@ -73,6 +73,9 @@ def test_past_only_looks_back_alone(arrays: VisitArrays) -> None:
     early = arrays.time <= np.median(arrays.time)
     cut = measuring_table(arrays.take(early), past_only=True, calendar=False)
     assert cut.matrix.tobytes() == table.matrix[early].tobytes()
+    assert np.array_equal(cut.visits, table.visits[early])
+    whole = measuring_table(arrays, past_only=False, calendar=False)
+    assert np.array_equal(whole.visits, np.bincount(arrays.patient)[arrays.patient])
 
 
 def test_late_results_count_when_they_arrive() -> None:

@@ -12,7 +12,7 @@ N = 4_000
 
 def table_of(matrix: FloatArray, fine: tuple[int, ...] = ()) -> MeasuringTable:
     names = tuple(f"column {place}" for place in range(matrix.shape[1]))
-    return MeasuringTable(matrix.astype(np.float32), names, fine, names)
+    return MeasuringTable(matrix.astype(np.float32), names, fine, names, np.ones(len(matrix), np.int64))
 
 
 def fit(table: MeasuringTable, label: FloatArray) -> Logistic:

@@ -39,7 +39,6 @@ class Cohort:
         return learn_measuring(
             self.table,
             self.arrays.time,
-            self.arrays.patient,
             self.fold,
             FOLDS,
             self.measured,
@@ -49,7 +48,7 @@ class Cohort:
         )
 
     def weigh(self, model: MeasuringModel) -> Weights:
-        return model.weigh(self.table, self.arrays.time, self.arrays.patient, self.fold)
+        return model.weigh(self.table, self.arrays.time, self.fold)
 
 
 def cohort_of(arrays: VisitArrays, *, calendar: bool = True) -> Cohort:
@@ -103,8 +102,7 @@ def test_every_visit_is_weighed_by_a_model_that_never_saw_its_patient() -> None:
     weights = cohort.weigh(learnt())
     for number, model in enumerate(learnt().folds):
         rows = cohort.fold == number
-        visits = np.bincount(cohort.arrays.patient)[cohort.arrays.patient]
-        alone = model.weigh(cohort.table.matrix[rows], cohort.arrays.time[rows], visits[rows])
+        alone = model.weigh(cohort.table.matrix[rows], cohort.arrays.time[rows], cohort.table.visits[rows])
         assert alone.odds.tobytes() == weights.odds[rows].tobytes()
 
 
@@ -129,7 +127,7 @@ def test_scope() -> None:
     """Odds far above the usual, times never met, and records far longer than any met are outside the promise."""
     usual, large = 0.5, 0.5 * LARGEST_ODDS
     members = (Fixed([usual, usual, usual, usual, 0.99 * large, 1.01 * large, 1e30]),)
-    model = FoldMeasuring(members, usual, 100.0, 200.0, 8)  # type: ignore[arg-type]
+    model = FoldMeasuring(members, usual, (100.0, 200.0), 8)  # type: ignore[arg-type]
     time = np.array([100.0, 200.0, 99.9, 200.1, 150.0, 150.0, 150.0])
     found = model.weigh(np.zeros((7, 1)), time, np.array([8, 9, 1, 1, 1, 1, 1]))
     assert found.outside.tolist() == [False, True, True, True, False, True, True]
@@ -143,12 +141,9 @@ def test_the_reach_of_a_fold_is_that_of_the_others() -> None:
     for number, model in enumerate(learnt().folds):
         others = cohort.fold != number
         time = cohort.arrays.time[others]
-        assert (model.first_time, model.last_time) == (time.min(), time.max())
+        assert model.reach == (time.min(), time.max())
         assert model.most_visits == FARTHEST * visits[others].max()
-    assert all(
-        np.isinf(model.first_time) and np.isinf(model.last_time)
-        for model in shifted().learn(calendar=False).folds
-    )
+    assert all(model.reach is None for model in shifted().learn(calendar=False).folds)
 
 
 def test_a_fine_column_that_decides_measuring_is_used() -> None:
@@ -182,7 +177,7 @@ def test_a_level_never_met_is_weighed_all_the_same() -> None:
 def test_the_model_survives_storage() -> None:
     arrays, plain = learnt().state()
     stored = save({name: np.ascontiguousarray(each) for name, each in arrays.items()})
-    restored = MeasuringModel.from_state(load(stored), json.loads(json.dumps(plain)))
+    restored = MeasuringModel.from_state(load(stored), json.loads(json.dumps(plain, allow_nan=False)))
     assert restored.columns == learnt().columns
     before, after = shifted().weigh(learnt()), shifted().weigh(restored)
     assert before.odds.tobytes() == after.odds.tobytes()

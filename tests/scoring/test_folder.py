@@ -77,7 +77,14 @@ def test_a_second_save_is_refused(folder: Path, claim: str) -> None:
 
 
 def test_the_folder_is_plain_data(folder: Path) -> None:
+    """JSON as the standard has it: no NaN and no infinity."""
     assert {path.suffix for path in folder.iterdir()} == {".json", ".safetensors"}
+
+    def no_number(name: str) -> float:
+        raise AssertionError(f"{name} is no JSON")
+
+    for path in folder.glob("*.json"):
+        json.loads(path.read_text(), parse_constant=no_number)
 
 
 def test_loading_runs_no_code(tmp_path: Path) -> None:

@@ -58,17 +58,38 @@ def test_under_later_the_months_to_come_are_in_scope(fresh: pl.DataFrame) -> Non
     assert "(time between visits, " in words.assumption
 
 
+def long_record(visits: int) -> pl.DataFrame:
+    """One patient seen every ten days, measured at half of the visits."""
+    rng = np.random.default_rng(0)
+    return pl.DataFrame(
+        {
+            "subject_id": 1,
+            "time": 10.0 * np.arange(visits),
+            "age": 60.0,
+            "sex": "F",
+            "hba1c": pl.Series(np.where(rng.random(visits) < 0.5, 7.0, np.nan)).fill_nan(None),
+            "glucose": rng.normal(150, 20, visits),
+            "cholesterol": 180.0,
+        }
+    )
+
+
 def test_more_visits_than_any_fitted_patient_had_are_out_of_scope(scorer: Scorer) -> None:
     most = max(fold.most_visits for fold in scorer.model.measuring.folds)  # type: ignore[union-attr]
-    rng = np.random.default_rng(0)
-    many = pl.DataFrame({"subject_id": 1, "time": 10.0 * np.arange(most + 1), "age": 60.0, "sex": "F"})
-    many = many.with_columns(
-        hba1c=pl.Series(np.where(rng.random(len(many)) < 0.5, 7.0, np.nan)).fill_nan(None),
-        glucose=pl.Series(rng.normal(150, 20, len(many))),
-        cholesterol=pl.lit(180.0),
-    )
+    many = long_record(most + 1)
     assert set(scorer.score(many)["reason"]) == {OUT_OF_SCOPE}
     assert set(scorer.score(many.head(most // 2))["reason"]) != {OUT_OF_SCOPE}
+
+
+def test_under_later_the_length_of_a_record_counts_as_of_then() -> None:
+    """Visits that came in since take back nothing that was said before."""
+    later = fitted_cohort("later")[0].scorer()
+    most = max(fold.most_visits for fold in later.model.measuring.folds)  # type: ignore[union-attr]
+    many = long_record(most + 5)
+    early, whole = later.score(many.head(20)), later.score(many)
+    assert whole.head(len(early)).equals(early)
+    assert set(early["reason"]) != {OUT_OF_SCOPE}
+    assert set(whole.filter(pl.col("time") >= 10.0 * most)["reason"]) <= {OUT_OF_SCOPE}
 
 
 def test_what_the_table_lacks_is_an_error_or_declared(scorer: Scorer, fresh: pl.DataFrame) -> None:
@@ -151,6 +172,7 @@ def test_too_few_patients_promise_nothing(fresh: pl.DataFrame) -> None:
     table, account = imputer.scorer().score_whole(fresh)
     assert not table["released"].any()
     assert account.no_promise == imputer.decision_.refused
+    assert imputer.score(visits).equals(imputer.impute(visits))
     assert account.promise == imputer.promised().promise == ""
 
 

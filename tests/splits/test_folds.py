@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from safeimpute.errors import VisitsError
 from safeimpute.records.arrays import VisitArrays
 from safeimpute.records.simulate import simulate
-from safeimpute.records.visits import ColumnChoice, patient_keys, prepare_visits
+from safeimpute.records.visits import ColumnChoice, patient_keys, prepare_visits, subject_names
 from safeimpute.splits.folds import FEWEST_MEASURED, FEWEST_PATIENTS, fold_of, require_learnable
 
 
@@ -42,6 +42,13 @@ def test_folds_follow_the_subject_alone(visits: pl.DataFrame) -> None:
     assert folds_by_subject(visits.with_columns(pl.col("subject_id").cast(pl.Float64))) == {
         f"{subject}.0": fold for subject, fold in whole.items()
     }
+
+
+def test_a_whole_number_has_one_fold_beside_any_other_identifier() -> None:
+    """Identifiers stored as numbers with a fraction among them are odd; they still move nobody."""
+    alone, beside = (subject_names(pl.Series(each)) for each in ([1.0, 2.0], [1.0, 2.5]))
+    assert alone[0] == beside[0] == "1"
+    assert beside[1] == "2.5"
 
 
 def test_the_seed_deals_anew(visits: pl.DataFrame) -> None:

@@ -25,6 +25,7 @@ class MeasuringTable:
     names: tuple[str, ...]  # in plain words
     fine: tuple[int, ...]  # columns whose numbers are codes of levels
     columns: tuple[str, ...]  # of the user's table that they are made from
+    visits: IntArray  # of the patient; those so far where only the past counts
 
 
 def measuring_table(visits: VisitArrays, *, past_only: bool, calendar: bool) -> MeasuringTable:
@@ -41,7 +42,14 @@ def measuring_table(visits: VisitArrays, *, past_only: bool, calendar: bool) -> 
     for place, column in enumerate((*columns.values(), *fine.values())):
         matrix[:, place] = column
     codes = tuple(range(len(columns), len(columns) + len(fine)))
-    return MeasuringTable(matrix, (*columns, *fine), codes, _made_from(visits, calendar=calendar))
+    made_from = _made_from(visits, calendar=calendar)
+    return MeasuringTable(matrix, (*columns, *fine), codes, made_from, _length(visits, past_only=past_only))
+
+
+def _length(visits: VisitArrays, *, past_only: bool) -> IntArray:
+    """How long the record is: in all, or by the time of each visit."""
+    until = np.arange(len(visits)) if past_only else last_visit(visits.patient)
+    return until - first_visit(visits.patient) + 1
 
 
 def _made_from(visits: VisitArrays, *, calendar: bool) -> tuple[str, ...]:

@@ -60,8 +60,7 @@ class FoldMeasuring:
 
     members: tuple[Member, ...]
     overall: float  # odds of all visits learnt from
-    first_time: float
-    last_time: float
+    reach: tuple[float, float] | None  # first and last time learnt from; None: any time is like another
     most_visits: int  # of one patient
 
     def weigh(self, matrix: Table, time: FloatArray, visits_of_patient: IntArray) -> Weights:
@@ -71,7 +70,9 @@ class FoldMeasuring:
             logit += member.logit(matrix)
         odds = np.exp(np.clip(logit / len(self.members), -20.0, 20.0))
         outside = (odds > LARGEST_ODDS * self.overall) | (visits_of_patient > self.most_visits)
-        return Weights(odds, outside | (time < self.first_time) | (time > self.last_time))
+        if self.reach is not None:
+            outside |= (time < self.reach[0]) | (time > self.reach[1])
+        return Weights(odds, outside)
 
 
 @dataclass(frozen=True)
@@ -81,14 +82,13 @@ class MeasuringModel:
     folds: tuple[FoldMeasuring, ...]
     columns: tuple[str, ...]  # of the user's table that it used
 
-    def weigh(self, table: MeasuringTable, time: FloatArray, patient: IntArray, fold: IntArray) -> Weights:
+    def weigh(self, table: MeasuringTable, time: FloatArray, fold: IntArray) -> Weights:
         """Weigh every visit by the model of its patient's fold."""
         odds, outside = np.empty(len(fold)), np.empty(len(fold), dtype=bool)
-        per_patient = np.bincount(patient)[patient] if len(patient) else patient
         for number, model in enumerate(self.folds):
             rows = fold == number
             if rows.any():
-                found = model.weigh(table.matrix[rows], time[rows], per_patient[rows])
+                found = model.weigh(table.matrix[rows], time[rows], table.visits[rows])
                 odds[rows], outside[rows] = found.odds, found.outside
         return Weights(odds, outside)
 
@@ -119,7 +119,8 @@ class MeasuringModel:
             members = tuple(
                 _member(arrays, f"{number}.{place}.", each) for place, each in enumerate(facts["members"])
             )
-            folds.append(FoldMeasuring(**facts | {"members": members}))
+            reach = None if facts["reach"] is None else (facts["reach"][0], facts["reach"][1])
+            folds.append(FoldMeasuring(members, facts["overall"], reach, facts["most_visits"]))
         return cls(tuple(folds), tuple(plain["columns"]))
 
 
@@ -135,7 +136,6 @@ def _member(arrays: Arrays, start: str, facts: Plain) -> Member:
 def learn_measuring(
     table: MeasuringTable,
     time: FloatArray,
-    patient: IntArray,
     fold: IntArray,
     folds: int,
     measured: BoolArray,
@@ -145,16 +145,15 @@ def learn_measuring(
     calendar: bool,
 ) -> MeasuringModel:
     """Learn, for every fold, who is a candidate rather than measured among the patients of the other folds."""
-    per_patient = np.bincount(patient)[patient]
 
     def of_fold(number: int) -> FoldMeasuring:
         others = fold != number
         learn = others & (measured | candidate)
         overall = int(np.sum(learn & candidate)) / max(int(np.sum(learn & measured)), 1)
-        reach = (time[others].min(), time[others].max()) if calendar else (-np.inf, np.inf)
+        reach = (float(time[others].min()), float(time[others].max())) if calendar else None
         members = _bag(table, candidate.astype(np.float64), learn, fold, number, folds, seed)
-        most = FARTHEST * int(per_patient[others].max())
-        return FoldMeasuring(members, overall, float(reach[0]), float(reach[1]), most)
+        most = FARTHEST * int(table.visits[others].max())
+        return FoldMeasuring(members, overall, reach, most)
 
     return MeasuringModel(tuple(side_by_side(of_fold, range(folds), len(time))), table.columns)
 

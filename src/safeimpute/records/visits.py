@@ -169,10 +169,12 @@ def _one_hot(categories: dict[str, pl.Series]) -> dict[str, FloatArray]:
 
 
 def subject_names(subject: pl.Series) -> pl.Series:
-    """Identifiers as text; a whole number is written the same, however the table stores it."""
-    if subject.dtype.is_float() and bool((subject == subject.floor()).all()):
-        subject = subject.cast(pl.Int64)
-    return subject.cast(pl.String)
+    """Identifiers as text; a whole number is written the same, however the table stores it and whoever is beside it."""
+    text = subject.cast(pl.String)
+    if subject.dtype.is_float():
+        whole = (subject == subject.floor()) & (subject.abs() < 2**63)
+        text = subject.cast(pl.Int64, strict=False).cast(pl.String).zip_with(whole.fill_null(False), text)
+    return text
 
 
 def patient_keys(subject: pl.Series) -> NDArray[np.uint64]:

@@ -19,7 +19,7 @@ from safeimpute.selection.calibrate import Calibrated, Range, evidence_scope, us
 from safeimpute.selection.cutoff import Cutoff
 from safeimpute.selection.intervals import IntervalGround
 from safeimpute.selection.reasons import OUT_OF_SCOPE
-from safeimpute.selection.release import Decision, decide_by_cutoff
+from safeimpute.selection.release import Decision, decide_by_cutoff, withhold_all
 from safeimpute.settings import Settings
 from safeimpute.systems.best.system import FrozenBest
 from safeimpute.systems.protocol import Estimates
@@ -107,9 +107,9 @@ def _score_portion(visits: VisitArrays, model: FrozenModel, *, promised: bool) -
     estimates = model.system.estimate(visits)
     outside = evidence_scope(estimates, model.plausible)
     weight, outside[OUT_OF_SCOPE] = _weigh(visits, model)
-    if not promised or model.no_promise:
-        outside[OUT_OF_SCOPE] = np.ones(len(visits), dtype=bool)
     decision = decide_by_cutoff(estimates.risk, outside, model.cutoffs)
+    if not promised or model.no_promise:
+        decision = withhold_all(decision, model.no_promise)
     candidate = np.isnan(visits.target_values)
     half = model.intervals.radii(weight, model.coverage) * estimates.spread
     return Scored(
@@ -128,7 +128,7 @@ def _weigh(visits: VisitArrays, model: FrozenModel) -> tuple[FloatArray, BoolArr
     if model.measuring is None:
         return np.ones(len(visits)), np.ones(len(visits), dtype=bool)
     table = measuring_table(visits, past_only=model.past_only, calendar=model.calendar)
-    found = model.measuring.weigh(table, visits.time, visits.patient, model.system.fold(visits))
+    found = model.measuring.weigh(table, visits.time, model.system.fold(visits))
     return found.odds, found.outside
 
 

@@ -149,10 +149,8 @@ def _weigh(question: Question, settings: Settings) -> tuple[MeasuringModel, Weig
     table = measuring_table(visits, past_only=settings.past_only, calendar=calendar)
     fold = fold_of(visits.patient_key, seed, folds)
     measured, candidate = question.judged, question.candidate
-    model = learn_measuring(
-        table, visits.time, visits.patient, fold, folds, measured, candidate, seed, calendar=calendar
-    )
-    found = model.weigh(table, visits.time, visits.patient, fold)
+    model = learn_measuring(table, visits.time, fold, folds, measured, candidate, seed, calendar=calendar)
+    found = model.weigh(table, visits.time, fold)
     told = diagnose(model, table, found.odds, found.outside, measured, candidate, visits.patient)
     return model, found, told
 

@@ -133,7 +133,7 @@ def _by_ledger(ground: Ground, rule: Rule) -> Decision:
     worths = [Worth(each.visits, each.patients) for each in cutoffs.values()]
     if any(enough(worth, rule.alpha) for worth in worths):
         return decision
-    return _refused(decision, too_few(rule.alpha, max(worths, key=lambda worth: worth.patients)))
+    return withhold_all(decision, too_few(rule.alpha, max(worths, key=lambda worth: worth.patients)))
 
 
 def decide_by_cutoff(
@@ -193,7 +193,7 @@ def _by_p_values(ground: Ground, rule: Rule) -> Decision:
     needed = fewest_calibration(rule.alpha)
     if int(calibration.sum()) >= needed:
         return decision
-    return _refused(
+    return withhold_all(
         decision,
         f"an FDR level of {rule.alpha:g} needs at least {needed} calibration visits; there are "
         f"{int(calibration.sum())}. Give more measured visits or a higher level",
@@ -208,7 +208,8 @@ def _observed_cutoff(ground: Ground, calibration: BoolArray, limit: float) -> Cu
     return Cutoff(None if math.isnan(limit) else limit, share, float(calibration.sum()), float(patients))
 
 
-def _refused(decision: Decision, why: str) -> Decision:
+def withhold_all(decision: Decision, why: str) -> Decision:
+    """The decision where nothing can be promised: nobody is released, and why."""
     nothing = np.zeros(len(decision.released), dtype=bool)
     reason = np.where(decision.reason == "", NOT_PROMISED, decision.reason)
     reason = np.where(reason == RISK_ABOVE_CUTOFF, NOT_PROMISED, reason)

@@ -82,6 +82,7 @@ def test_a_stored_risk_says_the_same(errors: Errors) -> None:
         assert one.tobytes() == other.tobytes()
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_truth_of_zero_breaks_no_share_of_it() -> None:
     """A tolerance that is a share allows no error at a true value of zero: such an error counts as the largest."""
     rng = np.random.default_rng(0)

@@ -52,8 +52,9 @@ def fit_risk(
     risky = tolerance.risky(value, truth).astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.abs(value - truth) / tolerance.allowed(truth)
-    ratio = np.nan_to_num(ratio, nan=LARGEST_RATIO, posinf=np.finfo(np.float64).max)
-    ratio = np.minimum(ratio, max(LARGEST_RATIO, float(np.quantile(ratio, 0.9))))
+    counted = ratio[np.isfinite(ratio)]  # where no error is allowed, any is the largest
+    largest = max(LARGEST_RATIO, float(np.quantile(counted, 0.9)) if len(counted) else 0.0)
+    ratio = np.where(np.isfinite(ratio), np.minimum(ratio, largest), largest)
     binned = bin_rows(features, np.arange(len(features)))
     probability, _ = fit_bagged_trees(binned, features, risky, fold, PROBABILITY, seed)
     size, _ = fit_bagged_trees(binned, features, ratio, fold, SIZE, seed)
