@@ -43,8 +43,9 @@ bench: $(VENV)/.full
 	$(BIN)/python bench/million.py --visits 1000000
 
 study: $(VENV)/.test
-	$(BIN)/python bench/guarantee_study.py --out docs
-	$(BIN)/python bench/measuring_shift.py
+	$(BIN)/python bench/guarantee_rules.py --out out/study --repetitions 2000 --jobs 2
+	$(BIN)/python bench/guarantee_study.py --out out/study --patients 300 --cohorts 40 --jobs 2
+	$(BIN)/python bench/guarantee_page.py out/study docs
 
 results: $(VENV)/.test
 	$(BIN)/python bench/results.py export
