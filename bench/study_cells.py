@@ -140,7 +140,7 @@ def _meet_new_patients(calibrated: Any, fitted: Any, new: Cohort, settings: Any)
     estimates = fitted.frozen.estimate(visits)
     table = measuring_table(visits, past_only=False, calendar=True)
     fold = fold_of(visits.patient_key, settings.random_state, settings.best.folds)
-    weighed = calibrated.measuring.weigh(table, visits.time, visits.patient, fold)
+    weighed = calibrated.measuring.weigh(table, visits.time, fold)
     return estimates, evidence_scope(estimates, None) | {OUT_OF_SCOPE: weighed.outside}
 
 

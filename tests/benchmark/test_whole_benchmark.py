@@ -49,5 +49,6 @@ def test_the_whole_pbc_benchmark_survives_kill_9(tmp_path: Path) -> None:
 
 
 def finished(out: Path) -> dict[str, int]:
-    """When each method's result was written."""
-    return {path.stem: path.stat().st_mtime_ns for path in out.glob("work/*/cells/*.json")}
+    """When each method's result was written; a method that cannot run here is looked for again each time."""
+    cells = [path for path in out.glob("work/*/cells/*.json") if not json.loads(path.read_text())["error"]]
+    return {path.stem: path.stat().st_mtime_ns for path in cells}
