@@ -91,13 +91,14 @@ def one_split(
 
 def accuracy_alone(visits: Any, method: str, seed: int) -> dict[str, Any]:
     """A plain method with every value visible but the test's, of which it takes its validation."""
-    from safeimpute.benchmark.cell import task_for
-    from safeimpute.benchmark.registry import make_imputer
+    from safeimpute.benchmark.cell import impute_openly, task_for
+    from safeimpute.benchmark.registry import METHODS
     from safeimpute.evaluation.metrics import mean_absolute_error, root_mean_squared_error
 
     start = time.process_time()
-    task, rows = task_for(visits, seed, 0.2)
-    value = make_imputer(method).fit(task, np.random.default_rng(seed)).impute(task).value[rows]
+    _, rows = task_for(visits, seed, 0.2)
+    chosen = METHODS[method]
+    value = impute_openly(chosen.make(), visits, seed, 0.2, stops=chosen.stops)[rows]
     truth = visits.target_values[rows]
     return {
         "mae": mean_absolute_error(value, truth),
