@@ -1,9 +1,11 @@
 """Worlds made to break the rules: what no sample shows, what cannot be ranked, what stands on one patient."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
-from study_rules import World
+from study_cohorts import BY_KEY
+from study_rules import World, draw_world
 
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 
@@ -86,6 +88,12 @@ def boasting_risk(rng: np.random.Generator, patients: int) -> World:
     return _world(patient, risk / 10, risky, np.full(len(patient), 0.5), rng)
 
 
+def coarse_risks(rng: np.random.Generator, patients: int) -> World:
+    """Covariate shift with risks in tenths: at 0.05 even the smallest threshold lies a little above the level."""
+    world = draw_world(BY_KEY["covariate"], rng, patients)
+    return replace(world, risk=np.ceil(10.0 * world.risk) / 10.0)
+
+
 ATTACKS: dict[str, Attack] = {
     "unseen heavy": unseen_heavy,
     "unseen minority": unseen_minority,
@@ -94,4 +102,5 @@ ATTACKS: dict[str, Attack] = {
     "whole patients": whole_patients,
     "one patient": one_patient,
     "boasting risk": boasting_risk,
+    "coarse risks": coarse_risks,
 }
