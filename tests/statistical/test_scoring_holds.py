@@ -61,7 +61,7 @@ def test_over_cohorts(shift: Shift, tolerance: float, floor: float) -> None:
     wrong, out, good, everything = np.array(counts, dtype=np.float64).T
     pooled = wrong.sum() / out.sum()
     error = np.std(wrong - pooled * out) / np.sqrt(len(out)) / out.mean()
-    assert everything.mean() > level + 0.05
+    assert everything.mean() > level + 0.02  # releasing everything would break the level
     assert pooled <= level + 3 * error
     assert np.mean((out - wrong) / good) >= floor
     assert np.sum(out > 0) >= 6
