@@ -13,6 +13,7 @@ from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.systems.trees import Table
 
 RIDGE = 1.0  # on columns in standard units
+LEVEL_RIDGE = 0.1  # on a level of a fine column: it has few visits, and a site that rarely measures must show
 FAR = 4.0  # standard units; farther counts as this far
 MOST_ROWS = 50_000  # learnt from
 BLOCK_ROWS = 65_536
@@ -89,13 +90,15 @@ def fit_logistic(
         fine=table.fine,
         levels=tuple(np.unique(matrix[:, k][~np.isnan(matrix[:, k])]).astype(np.float64) for k in table.fine),
     )
-    coefficients = _newton(start.regressors(matrix), unmeasured[rows])
+    levels = sum(len(each) for each in start.levels)
+    coefficients = _newton(start.regressors(matrix), unmeasured[rows], levels)
     return Logistic(**vars(start) | {"coefficients": coefficients})
 
 
-def _newton(regressors: FloatArray, label: FloatArray) -> FloatArray:
+def _newton(regressors: FloatArray, label: FloatArray, levels: int) -> FloatArray:
+    """Coefficients; the last `levels` regressors are levels of fine columns."""
     penalty = np.full(regressors.shape[1], RIDGE)
-    penalty[0] = 1e-6
+    penalty[0], penalty[len(penalty) - levels :] = 1e-6, LEVEL_RIDGE
     found = np.zeros(regressors.shape[1])
     for _ in range(STEPS):
         chance = 1.0 / (1.0 + np.exp(-np.clip(regressors @ found, -30.0, 30.0)))
