@@ -14,13 +14,20 @@ from safeimpute.records.checks import numbers
 from safeimpute.records.imputations import imputation_table
 from safeimpute.records.new_visits import reading_of
 from safeimpute.records.tables import like, to_polars
-from safeimpute.records.units import column_choice, plausible_range, require_plausible, target_unit
+from safeimpute.records.units import (
+    column_choice,
+    decision_limits,
+    plausible_range,
+    require_plausible,
+    target_unit,
+)
 from safeimpute.records.visits import Visits, prepare_visits
 from safeimpute.runtime.devices import resolve_device
 from safeimpute.runtime.progress import Progress, silent
 from safeimpute.scoring.folder import ModelParts, SavedModel, load_model, save_model
 from safeimpute.scoring.frozen import FrozenModel, freeze
 from safeimpute.scoring.scorer import Scorer
+from safeimpute.selection.bounds import Bound
 from safeimpute.selection.calibrate import Calibrated, Range, fit_question
 from safeimpute.selection.claims import Promised, promise_in_words, without_promise
 from safeimpute.selection.promisable import require_promisable
@@ -67,6 +74,8 @@ class SafeImputer:
         Estimates, weights and scope of every visit.
     decision_ : Decision
         Of the last `impute`.
+    bound_ : Bound
+        With the confidence, how many of the values it released are unacceptable at most.
     """
 
     settings_: Settings
@@ -74,6 +83,7 @@ class SafeImputer:
     fitted_: Fitted  # until saved: a loaded imputer has none
     calibrated_: Calibrated
     decision_: Decision
+    bound_: Bound
     saved_: SavedModel  # of a loaded imputer
     scorer_: Scorer  # once new visits were scored
     looked_: Rule | None
@@ -140,10 +150,11 @@ class SafeImputer:
             _plausible(settings),
             resolve_device(settings.device),
             progress,
+            decision_limits(settings.target, target_unit(settings)),
         )
         self.settings_, self.visits_, self.looked_ = settings, prepared, None
         self.fitted_, self.calibrated_ = fitted, calibrated
-        for stale in ("saved_", "scorer_", "decision_"):
+        for stale in ("saved_", "scorer_", "decision_", "bound_"):
             vars(self).pop(stale, None)
         return self
 
@@ -160,6 +171,7 @@ class SafeImputer:
         calibrated = self.calibrated_
         self.decision_ = decision = calibrated.release(settings.allowed_error, rule_of(settings))
         self.looked_ = rule_of(settings)
+        self.bound_ = calibrated.bound(settings.allowed_error, rule_of(settings), decision)
         rows, estimates = calibrated.candidates, calibrated.estimates
         table = imputation_table(
             self.visits_.subject[rows],
@@ -292,6 +304,7 @@ class SafeImputer:
             settings.allowed_error.describe(target_unit(settings)),
             settings.fdr,
             () if measuring is None else measuring.columns,
+            settings.groups,
         )
 
     def save(self, folder: str | Path, *, second_look: bool = False) -> None:

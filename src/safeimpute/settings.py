@@ -254,6 +254,26 @@ class Settings:
     confidence: Annotated[
         float, Option("Confidence of the promise confident, and of the bound reported.", above=0.5, below=1)
     ] = 0.9
+    groups: Annotated[
+        tuple[str, ...],
+        Option(
+            "Groups within each of which the level holds, crossed where several are named.",
+            takes="value (bands of the imputed value), history (own values 0, 1 to 2, 3 or more) and names of "
+            "attributes, comma separated or as a list",
+            default="none: the level holds over all released values together",
+            reads=_names,
+        ),
+    ] = ()
+    risk_cap: Annotated[
+        float | None,
+        Option(
+            "No value with a larger risk is released, whatever the level allows.",
+            above=0,
+            most=1,
+            default="no cap",
+            reads=_or_none,
+        ),
+    ] = None
     labs: Annotated[
         tuple[str, ...],
         Option("Columns that are labs.", takes=COLUMNS, default="told by the data", reads=_names),
@@ -317,6 +337,10 @@ class Settings:
         if self.preset == "paper" and self.claim != "visits":
             raise OptionError(
                 f"claim {self.claim!r} needs the preset 'best': the preset 'paper' makes the claim 'visits' only."
+            )
+        if self.preset == "paper" and (self.groups or self.risk_cap is not None):
+            raise OptionError(
+                "groups and risk_cap need the preset 'best': the preset 'paper' releases as published, over all visits."
             )
         if self.preset == "paper" and self.past_only:
             raise OptionError(

@@ -25,7 +25,7 @@ def drawn_ground(
     rng: np.random.Generator,
     patients: int = 300,
     outside: Mapping[str, BoolArray] | None = None,
-    group: IntArray | None = None,
+    cell: IntArray | None = None,
 ) -> Ground:
     """Four visits a patient, half of them measured; the risk is the chance of being risky."""
     visits = 4 * patients
@@ -40,5 +40,5 @@ def drawn_ground(
         judged=measured,
         risky=(rng.random(visits) < risk) & measured,
         candidate=~measured,
-        group=group,
+        cell=cell,
     )

@@ -89,13 +89,14 @@ def test_errors_at_candidates_are_not_read() -> None:
 def test_each_group_is_released_by_its_own_ledger() -> None:
     rng = np.random.default_rng(5)
     group = np.repeat(rng.integers(0, 2, 300), 4)
-    ground = drawn_ground(rng, group=group)
+    ground = drawn_ground(rng, cell=group)
     worse = (group == 1) & ground.judged & (rng.random(1200) < 0.5)
     ground = replace(ground, risky=ground.risky | worse)
     decision = decide(ground, AVERAGE)
     for number in (0, 1):
         rows = group == number
-        alone = average_cutoff(entries_of(ground, number), risk_grid(ground.risk[rows]), 0.2)
+        part = replace(ground, judged=ground.judged & rows)
+        alone = average_cutoff(entries_of(part), risk_grid(ground.risk[rows]), 0.2)
         assert decision.cutoffs[number].risk == alone.risk
     first, second = decision.cutoffs[0].risk, decision.cutoffs[1].risk
     assert first is not None

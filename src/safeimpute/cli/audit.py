@@ -45,7 +45,7 @@ def audit(
     from safeimpute.evaluation.audit import audit as run_audit
     from safeimpute.evaluation.subgroups import group_masks
     from safeimpute.evaluation.trials import run_trials
-    from safeimpute.records.units import plausible_range, target_unit
+    from safeimpute.records.units import decision_limits, plausible_range, target_unit
     from safeimpute.report.audit_figure import draw_audit
     from safeimpute.report.run_folder import save_json, write_json
     from safeimpute.runtime.devices import resolve_device
@@ -61,6 +61,7 @@ def audit(
             plausible=plausible_range(settings.target, target_unit(settings)),
             device=resolve_device(settings.device),
             progress=progress,
+            limits=decision_limits(settings.target, target_unit(settings)),
         )
         progress("releasing at every level", 0.0)
         draws = repartitions or (REDRAWN if settings.claim == "visits" else 1)

@@ -52,7 +52,15 @@ def _print_promise(summary: "RunSummary") -> None:
     else:
         said = [f"Promise: {summary['promise']}", f"Assumption: {summary['assumption']}"]
         said += [f"Limits: {summary['limits']}"]
-    said += [f"Cut-off: {cutoff['words']}" for cutoff in summary["cutoffs"]]
+    if summary["bound"]["words"]:
+        said.append(f"Bound: {summary['bound']['words']}")
+    for cutoff in summary["cutoffs"]:
+        group = (
+            f" ({cutoff['group']}: {cutoff['released']:,} of {cutoff['missing']:,})"
+            if cutoff["group"]
+            else ""
+        )
+        said.append(f"Cut-off{group}: {cutoff['words']}")
     if summary["measuring"] is not None:
         said.append(f"Who gets measured: {summary['measuring']['words']} {summary['measuring']['worth']}")
     if summary["sensitivity"]:

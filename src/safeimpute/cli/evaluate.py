@@ -45,7 +45,7 @@ def evaluate(
     from safeimpute.evaluation.trials import run_trials
     from safeimpute.evaluation.truth import align_truth
     from safeimpute.records.tables import read_visits
-    from safeimpute.records.units import plausible_range, target_unit
+    from safeimpute.records.units import decision_limits, plausible_range, target_unit
     from safeimpute.report.evaluation_folder import write_evaluation
     from safeimpute.report.run_folder import save_json
     from safeimpute.runtime.devices import resolve_device
@@ -64,6 +64,7 @@ def evaluate(
             plausible=plausible_range(settings.target, unit),
             device=resolve_device(settings.device),
             progress=progress,
+            limits=decision_limits(settings.target, unit),
         )
     summary = {
         "preset": settings.preset,

@@ -1,16 +1,25 @@
 """What a preset achieves on a user's own data: trials judged by accuracy, release, ranking and cost."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
 from safeimpute.evaluation import metrics
 from safeimpute.evaluation.metrics import MeanSe
 from safeimpute.evaluation.trials import Trial, draws
+from safeimpute.records.arrays import BoolArray
 from safeimpute.runtime.memory import peak_mib
 from safeimpute.tolerance import Tolerance
+
+
+class GroupShare(TypedDict):
+    """One group at one level; fdp is a mean over splits, an empty release of a split counting 0."""
+
+    fdp: MeanSe
+    pooled: float | None
+    acceptance: MeanSe
 
 
 class ReleaseSummary(TypedDict):
@@ -25,6 +34,7 @@ class ReleaseSummary(TypedDict):
     pooled: float | None  # all risky / all released, over splits and re-partitions
     exceeds: float  # share of draws whose fdp lies above the level
     splits_released: int
+    groups: NotRequired[dict[str, dict[str, GroupShare]]]  # by name of the grouping, then of the group
 
 
 class Accuracy(TypedDict):
@@ -88,7 +98,54 @@ def release_at(
 ) -> ReleaseSummary:
     """The release at one level."""
     per_split = [[outcome(draw, tolerance, alpha) for draw in draws(trial, repartitions)] for trial in trials]
-    return summarise_release(per_split, alpha)
+    summary = summarise_release(per_split, alpha)
+    if trials and trials[0].calibrated.grouping is not None:
+        summary["groups"] = groups_at(trials, tolerance, alpha, repartitions)
+    return summary
+
+
+def groups_at(
+    trials: Sequence[Trial], tolerance: Tolerance, alpha: float, repartitions: int = 1
+) -> dict[str, dict[str, GroupShare]]:
+    """Every way to group, and every group of it: what was released there, and how much of it was risky."""
+    counts: dict[tuple[str, str], list[list[tuple[int, int, int]]]] = {}
+    for trial in trials:
+        per_split: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
+        for draw in draws(trial, repartitions):
+            risky, released = draw.risky(tolerance), draw.release(tolerance, alpha).released
+            for key, member in _members(draw):
+                out = released & member
+                row = (int(np.sum(out & risky)), int(out.sum()), int(member.sum()))
+                per_split.setdefault(key, []).append(row)
+        for key, rows in per_split.items():
+            counts.setdefault(key, []).append(rows)
+    found: dict[str, dict[str, GroupShare]] = {}
+    for (by, label), splits in counts.items():
+        found.setdefault(by, {})[label] = _group_share(splits)
+    return found
+
+
+def _members(trial: Trial) -> Iterator[tuple[tuple[str, str], BoolArray]]:
+    """Each group of each way to group as a mask over the tested visits."""
+    grouping, visits = trial.calibrated.grouping, trial.calibrated.question.visits
+    assert grouping is not None
+    for dimension, code in grouping.codes(visits, trial.estimates.value):
+        for place, label in enumerate(dimension.labels):
+            member = code[trial.tested] == place
+            if member.any():
+                yield (dimension.name, label), member
+
+
+def _group_share(splits: Sequence[Sequence[tuple[int, int, int]]]) -> GroupShare:
+    released = sum(row[1] for rows in splits for row in rows)
+    risky = sum(row[0] for rows in splits for row in rows)
+    fdp = [float(np.mean([row[0] / max(row[1], 1) for row in rows])) for rows in splits]
+    acceptance = [float(np.mean([row[1] / row[2] for row in rows])) for rows in splits]
+    return {
+        "fdp": metrics.mean_se(fdp),
+        "pooled": risky / released if released else None,
+        "acceptance": metrics.mean_se(acceptance),
+    }
 
 
 def summarise_release(per_split: Sequence[Sequence[Outcome]], alpha: float) -> ReleaseSummary:

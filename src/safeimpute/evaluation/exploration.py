@@ -17,7 +17,7 @@ from safeimpute.selection.bh import ROUNDING
 from safeimpute.selection.calibrate import Calibrated
 from safeimpute.selection.cutoff import average_cutoff, enough
 from safeimpute.selection.ledger import Entries, below, risk_grid
-from safeimpute.selection.release import Ground, Rule, decide, entries_of, rule_of
+from safeimpute.selection.release import Ground, Rule, bound_at, decide, entries_of, rule_of
 from safeimpute.tolerance import Tolerance, parse_tolerance
 
 CURVE_LEVELS = tuple(round(0.05 * step, 2) for step in range(1, 11))
@@ -51,11 +51,21 @@ def explore(
 
     Under claim `visits` the paper's p-values decide instead.
     """
-    ground = calibrated.ground(tolerance)
+    ground = replace(calibrated.ground(tolerance), cell=None)  # one rule for all groups
     judged = _sorted_by_risk(calibrated, ground, rule)
     paper = rule.claim == "visits"
     releases = _by_p_values(ground, rule, levels) if paper else _by_ledger(ground, levels)
-    return [_outcome(judged, level, each) for level, each in zip(levels, releases, strict=True)]
+    return [
+        _outcome(judged, level, each, _bound(ground, rule, each))
+        for level, each in zip(levels, releases, strict=True)
+    ]
+
+
+def _bound(ground: Ground, rule: Rule, release: _Release) -> int:
+    """With confidence at most so many of the released values are risky, whichever level is picked."""
+    if not release.released:
+        return 0
+    return bound_at(ground, rule, release.cutoff, rule.confidence).risky
 
 
 def _inside(ground: Ground, rule: Rule) -> BoolArray:
@@ -70,7 +80,7 @@ def _sorted_by_risk(calibrated: Calibrated, ground: Ground, rule: Rule) -> _Judg
     return _Judged(ground.risk[rows], *(np.r_[0.0, np.cumsum(each)] for each in sums))
 
 
-def _outcome(judged: _Judged, level: float, release: _Release) -> LevelOutcome:
+def _outcome(judged: _Judged, level: float, release: _Release, bound: int) -> LevelOutcome:
     place = 0 if np.isnan(release.cutoff) else int(np.searchsorted(judged.risk, release.cutoff, side="right"))
     weight, good, every_good = judged.weight[place], judged.good[place], judged.good[-1]
     return {
@@ -80,6 +90,7 @@ def _outcome(judged: _Judged, level: float, release: _Release) -> LevelOutcome:
         "risky": float(1.0 - good / weight) if weight > 0 else 0.0,
         "power": float(good / every_good) if every_good > 0 else 0.0,
         "mae": float(judged.error[place] / weight) if weight > 0 else None,
+        "bound": bound,
     }
 
 
@@ -97,7 +108,7 @@ def _by_p_values(ground: Ground, rule: Rule, levels: Sequence[float]) -> list[_R
     """All levels from one sort: Benjamini-Hochberg releases a candidate from its adjusted p-value on."""
     from scipy.stats import false_discovery_control
 
-    tested = decide(ground, replace(rule, alpha=max(levels))).p_value
+    tested = decide(ground, replace(rule, alpha=max(levels), promise="average")).p_value
     there = np.isfinite(tested)
     risk = ground.risk[ground.candidate][there]
     adjusted = false_discovery_control(tested[there]) if there.any() else tested[there]
@@ -165,6 +176,7 @@ def slider_grid(calibrated: Calibrated, tolerance: Tolerance, rule: Rule, unit: 
         "chosen_tolerance": TOLERANCE_FACTORS.index(1.0),
         "candidates": int(np.sum(question.candidate & inside)),
         "judged": int(np.sum(question.judged & inside)),
+        "confidence": rule.confidence,
         "confident": rule.promise == "confident",
         "tolerances": [
             _at_tolerance(calibrated, tolerance, factor, rule, levels, unit) for factor in TOLERANCE_FACTORS
@@ -190,6 +202,7 @@ def _at_tolerance(
         "risky": [_rounded(point["risky"]) for point in points],
         "power": [_rounded(point["power"]) for point in points],
         "mae": [None if point["mae"] is None else _rounded(point["mae"]) for point in points],
+        "bound": [point["bound"] for point in points] if factor == 1.0 else [],
     }
 
 

@@ -34,12 +34,50 @@ class GapHistogram(Histogram):
 class CutoffSummary(TypedDict):
     """The risk up to which a group of values is released, and what is known of the values up to there."""
 
-    group: int
+    group: str  # in words; empty where there is one for all
+    missing: int
+    released: int
     risk: float | None  # None: no risk keeps the level
     share: float | None  # of unacceptable errors among measured visits up to it, weighted as the claim asks
     visits: float  # of equal weight, worth the measured ones within the promise
     patients: float  # likewise
     words: str
+
+
+class BoundSummary(TypedDict):
+    """How many of the released values are unacceptable at most, whatever level is picked."""
+
+    confidence: float
+    values: int
+    risky: int  # of these values
+    share: float | None  # of all that the rule releases in the long run
+    words: str
+    survives: str  # which promise survives looking
+
+
+class GatheringCell(TypedDict):
+    """One group at one level: what the rule over all values does there, and what a rule of its own would do."""
+
+    fdr: float
+    released: int
+    share: float | None  # of unacceptable errors among its measured visits that would be released, weighted
+    own_released: int
+    own_share: float | None
+
+
+class GatheringGroup(TypedDict):
+    """One group of visits, at every level."""
+
+    group: str
+    missing: int
+    cells: list[GatheringCell]
+
+
+class Gathering(TypedDict):
+    """Where risky values gather by one way to group visits."""
+
+    by: str
+    groups: list[GatheringGroup]
 
 
 class CalibrationPoint(TypedDict):
@@ -113,6 +151,7 @@ class LevelOutcome(TypedDict):
     )
     power: float  # share of the acceptable ones that lie up to it
     mae: float | None
+    bound: int  # with confidence at most so many of the released values are unacceptable, whatever level is picked
 
 
 class ToleranceOutcomes(TypedDict):
@@ -124,6 +163,7 @@ class ToleranceOutcomes(TypedDict):
     risky: list[float]
     power: list[float]
     mae: list[float | None]
+    bound: list[int]  # at the run's own tolerance; empty at others, which the bound does not cover
 
 
 class SliderGrid(TypedDict):
@@ -134,6 +174,7 @@ class SliderGrid(TypedDict):
     chosen_tolerance: int
     candidates: int  # missing values inside the promise
     judged: int  # measured visits the outcomes are judged by
+    confidence: float  # of the bound
     confident: bool  # the run itself asked for confidence; the sliders follow the average rule
     tolerances: list[ToleranceOutcomes]
 
@@ -181,7 +222,11 @@ class RunSummary(TypedDict):
     withheld_by_reason: dict[str, int]  # most frequent first
     reason_words: dict[str, str]  # what each of these reasons means
     risk_is_probability: bool
+    groups_by: list[str]
+    risk_cap: float | None
     cutoffs: list[CutoffSummary]
+    bound: BoundSummary
+    gathering: list[Gathering]
     measuring: MeasuringSummary | None  # None where the claim does not look at who gets measured
     sensitivity: list[Doubt]
     by_risk: Histogram

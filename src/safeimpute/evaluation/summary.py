@@ -1,7 +1,6 @@
 """The run's result as one typed summary; every page, picture and printed line is made from it."""
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
@@ -9,10 +8,12 @@ import polars as pl
 from safeimpute.estimator import SafeImputer
 from safeimpute.evaluation.data_profile import profile_data
 from safeimpute.evaluation.exploration import CURVE_LEVELS, explore
+from safeimpute.evaluation.gathering import group_in_words, where_risky_gathers
 from safeimpute.evaluation.measuring_summary import summarise_measuring
 from safeimpute.evaluation.plain_ways import plain_values
 from safeimpute.evaluation.run_summary import (
     Accuracy,
+    BoundSummary,
     CutoffSummary,
     Distribution,
     Doubt,
@@ -25,10 +26,11 @@ from safeimpute.evaluation.run_summary import (
 from safeimpute.evaluation.subgroups import Judgement, Subgroup, describe_subgroups
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.records.history import NONE, previous_observed
-from safeimpute.records.units import target_unit
+from safeimpute.records.units import decision_limits, target_unit
+from safeimpute.selection.claims import BOUND_SURVIVES, bound_in_words
 from safeimpute.selection.cutoff import Cutoff
 from safeimpute.selection.reasons import IN_WORDS
-from safeimpute.selection.release import rule_of
+from safeimpute.selection.release import passing, rule_of
 from safeimpute.settings import Settings
 
 __all__ = ["FittedImputer", "RunSummary", "as_second_look", "summarise_run"]
@@ -73,7 +75,13 @@ def summarise_run(imputer: SafeImputer, imputations: pl.DataFrame) -> RunSummary
         "withheld_by_reason": (reasons := _by_reason(imputations)),
         "reason_words": {reason: IN_WORDS.get(reason, reason) for reason in reasons},
         "risk_is_probability": calibrated.estimates.learnt_for is not None,
-        "cutoffs": _cutoffs(imputer.decision_.cutoffs, settings),
+        "groups_by": list(settings.groups),
+        "risk_cap": settings.risk_cap,
+        "cutoffs": _cutoffs(imputer, settings),
+        "bound": _bound(imputer, settings, unit),
+        "gathering": where_risky_gathers(
+            calibrated, allowed, rule_of(settings), decision_limits(settings.target, unit)
+        ),
         "measuring": summarise_measuring(calibrated.diagnosis, imputer.visits_, len(imputations)),
         "sensitivity": _sensitivity(imputer, settings),
         "by_risk": _histogram(imputations["risk"].to_numpy(), released),
@@ -107,17 +115,36 @@ def _by_reason(imputations: pl.DataFrame) -> dict[str, int]:
     return {str(reason): int(count) for reason, count in counts.iter_rows()}
 
 
-def _cutoffs(cutoffs: Mapping[int, Cutoff], settings: Settings) -> list[CutoffSummary]:
+def _bound(imputer: SafeImputer, settings: Settings, unit: str | None) -> BoundSummary:
+    bound = imputer.bound_
+    return {
+        "confidence": bound.confidence,
+        "values": bound.values,
+        "risky": bound.risky,
+        "share": bound.share,
+        "words": bound_in_words(bound, settings.allowed_error.describe(unit)),
+        "survives": BOUND_SURVIVES,
+    }
+
+
+def _cutoffs(imputer: SafeImputer, settings: Settings) -> list[CutoffSummary]:
+    decision, calibrated = imputer.decision_, imputer.calibrated_
+    group = np.zeros(len(decision.released), dtype=np.int64)
+    if decision.merged is not None and calibrated.grouping is not None:
+        cells = calibrated.grouping.cells(calibrated.question.visits, calibrated.estimates.value)
+        group = decision.merged.of(cells)[calibrated.candidates]
     return [
         {
-            "group": group,
+            "group": group_in_words(calibrated.grouping, decision.merged, number),
+            "missing": int(np.sum(group == number)),
+            "released": int(np.sum(decision.released[group == number])),
             "risk": cutoff.risk,
             "share": cutoff.share,
             "patients": cutoff.patients,
             "visits": cutoff.visits,
             "words": cutoff_in_words(cutoff, settings),
         }
-        for group, cutoff in sorted(cutoffs.items())
+        for number, cutoff in sorted(decision.cutoffs.items())
     ]
 
 
@@ -251,15 +278,13 @@ def _subgroups(imputer: SafeImputer, released: BoolArray, settings: Settings) ->
     rows, value, truth = _judged(imputer)
     calibrated = imputer.calibrated_
     ground = calibrated.ground(settings.allowed_error)
-    limit = imputer.decision_.cutoffs[min(imputer.decision_.cutoffs)].risk
-    limit = -np.inf if limit is None or imputer.decision_.refused else limit
     judgement = Judgement(
         candidates=calibrated.candidates,
         released=released,
         judged=rows,
         error=np.abs(value - truth),
         risky=settings.allowed_error.risky(value, truth),
-        passing=ground.inside[rows] & (ground.risk[rows] <= limit),
+        passing=passing(ground, imputer.decision_)[rows],
         weight=calibrated.weight[rows],
     )
     return describe_subgroups(imputer.visits_, judgement)

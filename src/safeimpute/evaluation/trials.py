@@ -1,7 +1,7 @@
 """Trials: known values are hidden, imputed and released as if nobody had measured them (arrays only)."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -94,6 +94,7 @@ def run_trials(
     plausible: Range | None = None,
     device: str = "cpu",
     progress: Progress = silent,
+    limits: Sequence[float] = (),
 ) -> list[Trial]:
     """Fit and calibrate on several splits; with `truth`, nothing is hidden and the unmeasured visits are judged."""
     trials = []
@@ -106,10 +107,10 @@ def run_trials(
                 raise OptionError(
                     "--truth judges the unmeasured visits of all patients: leave out --split patients."
                 )
-            fitted, calibrated = _by_patients(visits, seeded, test_fraction, plausible, device, told)
+            fitted, calibrated = _by_patients(visits, seeded, test_fraction, plausible, device, told, limits)
         else:
             roles = draw_roles(visits, seeded.random_state, 0.0 if truth is not None else test_fraction)
-            fitted, calibrated = _by_visits(visits, seeded, roles, plausible, device, told)
+            fitted, calibrated = _by_visits(visits, seeded, roles, plausible, device, told, limits)
         measured = visits.target_values
         known = measured if truth is None else np.where(np.isnan(measured), truth, measured)
         seconds = {**fitted.seconds, "total": time.perf_counter() - start}
@@ -124,9 +125,10 @@ def _by_visits(
     plausible: Range | None,
     device: str,
     progress: Progress,
+    limits: Sequence[float],
 ) -> tuple[Fitted, Calibrated]:
     question = question_of(visits, settings.preset, settings.claim, roles)
-    return fit_question(visits, question, settings, plausible, device, progress)
+    return fit_question(visits, question, settings, plausible, device, progress, limits)
 
 
 def _by_patients(
@@ -136,6 +138,7 @@ def _by_patients(
     plausible: Range | None,
     device: str,
     progress: Progress,
+    limits: Sequence[float],
 ) -> tuple[Fitted, Calibrated]:
     """Whole patients are kept from the fit; each of their measured visits is then imputed without its own value.
 
@@ -154,7 +157,9 @@ def _by_patients(
     there = fitted.frozen.estimate(visits.take(apart), device)
     estimates = join_estimates(len(visits), [(apart, there), (~apart, fitted.estimates)])
     question = Question(visits, measured & ~apart, measured & apart, np.full(len(visits), np.nan))
-    calibrated = calibrate(question, visits.target_values, estimates, settings, plausible, weigh=False)
+    calibrated = calibrate(
+        question, visits.target_values, estimates, settings, plausible, weigh=False, limits=limits
+    )
     return fitted, calibrated
 
 

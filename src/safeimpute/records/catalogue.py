@@ -115,6 +115,19 @@ def _checked_lookback(text: str) -> str:
     return text
 
 
+class DecisionLimits(_Entry):
+    """Values at which a clinician decides, in the lab's unit, increasing."""
+
+    values: tuple[float, ...]
+    source: str
+
+    @model_validator(mode="after")
+    def _increasing(self) -> Self:
+        if not self.values or list(self.values) != sorted(set(self.values)):
+            raise ValueError("decision limits are one or more increasing numbers")
+        return self
+
+
 class Lab(_Entry):
     """One lab: what it is called, how it is coded and measured, which values are possible."""
 
@@ -128,6 +141,7 @@ class Lab(_Entry):
     codes: dict[str, Codes]
     derivatives: Derivatives = Derivatives()
     allowable_error: AllowableError | None = None
+    decision_limits: DecisionLimits | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

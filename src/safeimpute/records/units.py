@@ -35,6 +35,12 @@ def plausible_range(target: str, unit: str | None) -> tuple[float, float] | None
     return known.reject.low, known.reject.high
 
 
+def decision_limits(target: str, unit: str | None) -> tuple[float, ...]:
+    """Values at which a clinician decides, where the catalogue knows them in this unit."""
+    known = load_catalogue().labs.get(target)
+    return known.decision_limits.values if known and known.decision_limits and unit == known.unit else ()
+
+
 def require_plausible(target: str, unit: str | None, values: FloatArray) -> None:
     """Refuse a target (NaN where not measured) in another unit than the catalogue's, before any work."""
     limits = plausible_range(target, unit)

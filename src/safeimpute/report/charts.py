@@ -9,6 +9,7 @@ from markupsafe import Markup
 from safeimpute.evaluation.data_profile import CountHistogram
 from safeimpute.evaluation.run_summary import (
     CalibrationPoint,
+    Gathering,
     Histogram,
     LevelOutcome,
     RiskGroup,
@@ -45,6 +46,8 @@ def draw_charts(summary: RunSummary) -> dict[str, Markup | None]:
         "by_gap": released_and_withheld(summary["by_gap"], f"Days since {target} was last measured", "days"),
         "alignment_error": _by_risk_group(groups, "mae", unit),
         "alignment_risky": _by_risk_group(groups, "risky", unit, summary["accuracy"]["risky_share"]),
+        "gathering_value": gathering(summary["gathering"], "value", summary["fdr"]),
+        "gathering_history": gathering(summary["gathering"], "history", summary["fdr"]),
         "visits_per_patient": _counts(
             data["visits_per_patient"], "Visits per patient", "Patients", whole=True
         ),
@@ -128,6 +131,28 @@ def released_and_withheld(
             plot.line([(limit, 0.0), (limit, y.high)], INK, "none", 1.6)
             side = "end" if limit > (x.low + x.high) / 2 else "start"
             plot.note(limit, 1.03 * y.high, f"cut-off {number(limit)}", side)
+    return plot.markup()
+
+
+def gathering(found: Sequence[Gathering], by: str, level: float) -> Markup | None:
+    """Share of unacceptable errors in each group: under one cut-off for all, and under its own."""
+    groups = next((each["groups"] for each in found if each["by"] == by), [])
+    cells = [next(cell for cell in group["cells"] if cell["fdr"] == level) for group in groups]
+    shares = [share for cell in cells for share in (cell["share"], cell["own_share"]) if share is not None]
+    if not shares:
+        return None
+    names = [plain_text(group["group"], 24).removeprefix("of ") for group in groups]
+    x = Axis(-0.5, len(groups) - 0.5, tuple(map(float, range(len(groups)))), "", lambda at: names[round(at)])
+    plot = start_plot(x, from_zero(max(*shares, level), "Unacceptable errors", percent), "By group")
+    for place, (name, cell) in enumerate(zip(names, cells, strict=True)):
+        for left, share, released, colour in (
+            (place - 0.38, cell["share"], cell["released"], ERROR),
+            (place, cell["own_share"], cell["own_released"], RELEASED),
+        ):
+            if share is not None:
+                tip = f"{name}: {percent(share)} unacceptable, {released:,} released"
+                plot.bar(left, left + 0.38, 0, share, colour, tip)
+    plot.line([(x.low, level), (x.high, level)], INK, "5 4", 1.3)
     return plot.markup()
 
 

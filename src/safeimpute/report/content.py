@@ -17,6 +17,7 @@ NOT_PROMISED = (
 )
 PROBABILITY = "The risk of a value is the learnt chance that it is off by the tolerance or more."
 SCORE = "The risk of a value is a score without a unit: larger is riskier."
+GROUPED_BY = {"value": "imputed value", "history": "own measured values"}
 NOT_WEIGHED = (
     "This claim does not look at who gets measured: it speaks for visits like the measured ones, of which some were "
     "set aside at random. Nothing is promised for visits that were left unmeasured for a reason."
@@ -34,7 +35,11 @@ def page_content(summary: RunSummary, manifest: Manifest) -> dict[str, Any]:
         "withheld_reasons": _withheld_reasons(summary),
         "nothing_released": nothing_released(summary),
         "promise": _promise(summary),
-        "cutoffs": [sentence(each["words"]) for each in summary["cutoffs"]],
+        "cutoffs": [sentence(each["words"]) for each in summary["cutoffs"] if not each["group"]],
+        "group_rows": _group_rows(summary),
+        "bound": sentence(summary["bound"]["words"]) if summary["bound"]["words"] else "",
+        "bound_survives": summary["bound"]["survives"],
+        "gathering": _gathering(summary),
         "what_risk_is": PROBABILITY if summary["risk_is_probability"] else SCORE,
         "measuring": _measuring(summary["measuring"]),
         "not_weighed": NOT_WEIGHED,
@@ -184,7 +189,9 @@ def _curve_about(summary: RunSummary) -> str:
     weighted = "" if summary["claim"] == "visits" else ", weighted to stand for unmeasured ones"
     said = (
         f"Judged by the {summary['judged']:,} measured values that decided this run{weighted}: looking at other levels "
-        "uses the same errors again, so a level chosen after looking carries no promise."
+        "uses the same errors again, so a level chosen after looking carries no promise of its own. The bound in the "
+        f"last column does: with {percent(summary['confidence'])} confidence no more of the values let through are "
+        "unacceptable, whichever level is picked."
     )
     if summary["promise_kind"] != "confident":
         return said
@@ -204,10 +211,54 @@ def _curve_rows(summary: RunSummary) -> list[dict[str, Any]]:
                 f"{point['released']:,}",
                 percent(point["risky"]) if point["released"] else "–",
                 percent(point["power"]),
+                f"{point['bound']:,}" if point["released"] else "–",
             ],
         }
         for point in summary["curve"]
     ]
+
+
+def _group_rows(summary: RunSummary) -> list[list[str]]:
+    """One row per group within which the level holds."""
+    return [
+        [
+            plain_text(each["group"], 300),
+            f"{each['released']:,} of {each['missing']:,}",
+            "–" if each["risk"] is None else number(each["risk"]),
+            "–" if each["share"] is None else percent(each["share"]),
+        ]
+        for each in summary["cutoffs"]
+        if each["group"]
+    ]
+
+
+def _gathering(summary: RunSummary) -> list[dict[str, Any]]:
+    """Where risky values gather at the run's own level: one table per way to group."""
+    tables = []
+    for by in summary["gathering"]:
+        rows = []
+        for group in by["groups"]:
+            cell = next(each for each in group["cells"] if each["fdr"] == summary["fdr"])
+            shares = [cell["share"], cell["own_share"]]
+            rows.append(
+                {
+                    "above": cell["share"] is not None and cell["share"] > summary["fdr"],
+                    "cells": [
+                        plain_text(group["group"], 60),
+                        f"{group['missing']:,}",
+                        f"{cell['released']:,}",
+                        _share(shares[0]),
+                        f"{cell['own_released']:,}",
+                        _share(shares[1]),
+                    ],
+                }
+            )
+        tables.append({"by": plain_text(GROUPED_BY.get(by["by"], by["by"]), 60), "rows": rows})
+    return tables
+
+
+def _share(share: float | None) -> str:
+    return "too few" if share is None else percent(share)
 
 
 def _distribution(summary: RunSummary) -> dict[str, str] | None:

@@ -20,6 +20,7 @@ from safeimpute.runtime.files import finished_folder, sha256_of
 from safeimpute.scoring.frozen import FrozenModel
 from safeimpute.selection.calibrate import Calibrated
 from safeimpute.selection.cutoff import Cutoff
+from safeimpute.selection.groups import Grouping, Merged
 from safeimpute.selection.intervals import IntervalGround
 from safeimpute.settings import Settings, make_settings
 from safeimpute.splits.questions import question_for
@@ -28,7 +29,7 @@ from safeimpute.systems.best.system import FrozenBest
 from safeimpute.systems.protocol import Estimates
 from safeimpute.systems.state import Arrays, Plain
 
-FORMAT = 3
+FORMAT = 4
 MANIFEST = "model.json"
 TENSORS = "arrays.safetensors"
 STATE = "state.json"
@@ -82,6 +83,8 @@ class SavedModel:
             outside=outside,
             tie=ties(visits.visit_key, settings.random_state),
             measuring=self._measuring(),
+            grouping=self._grouping(),
+            risk_cap=settings.risk_cap,
         )
 
     def frozen(self) -> FrozenModel:
@@ -103,7 +106,14 @@ class SavedModel:
             calendar=facts["calendar"],
             coverage=facts["coverage"],
             no_promise=facts["no_promise"],
+            grouping=self._grouping(),
+            merged=_merged(facts["groups"]),
+            risk_cap=self.settings.risk_cap,
         )
+
+    def _grouping(self) -> Grouping | None:
+        stored = self.manifest["grouping"]
+        return None if stored is None else Grouping.from_state(stored)
 
     def _measuring(self) -> MeasuringModel | None:
         stored = self.plain.get("measuring")
@@ -151,6 +161,7 @@ def save_model(folder: Path, parts: ModelParts) -> None:
         "seconds": parts.seconds,
         "outside": list(parts.calibrated.outside),
         "looked": parts.looked,
+        "grouping": None if parts.calibrated.grouping is None else parts.calibrated.grouping.state(),
         "scoring": None if frozen is None else _scoring_facts(frozen),
     }
     with finished_folder(folder, force=False) as partial:
@@ -179,9 +190,17 @@ def _scoring_facts(frozen: FrozenModel) -> dict[str, Any]:
         "coverage": frozen.coverage,
         "no_promise": frozen.no_promise,
         "cutoffs": {str(group): asdict(cutoff) for group, cutoff in frozen.cutoffs.items()},
+        "groups": None if frozen.merged is None else {str(k): v for k, v in frozen.merged.cells.items()},
         "panel_visits": sum(len(model.source.panel.target) for model in frozen.system.models),
         "folds": len(frozen.system.models),
     }
+
+
+def _merged(stored: dict[str, list[int]] | None) -> Merged | None:
+    if stored is None:
+        return None
+    cells = {int(group): tuple(each) for group, each in stored.items()}
+    return Merged({cell: group for group, each in cells.items() for cell in each}, cells)
 
 
 def _write(folder: Path, facts: dict[str, Any], tensors: Arrays, plain: Plain) -> None:

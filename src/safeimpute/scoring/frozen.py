@@ -15,8 +15,9 @@ from safeimpute.measuring.features import measuring_table
 from safeimpute.measuring.model import MeasuringModel
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 from safeimpute.runtime.memory import Size, scored_at_once
-from safeimpute.selection.calibrate import Calibrated, Range, evidence_scope, uses_calendar
+from safeimpute.selection.calibrate import Calibrated, Range, capped, evidence_scope, uses_calendar
 from safeimpute.selection.cutoff import Cutoff
+from safeimpute.selection.groups import Grouping, Merged
 from safeimpute.selection.intervals import IntervalGround
 from safeimpute.selection.reasons import OUT_OF_SCOPE
 from safeimpute.selection.release import Decision, decide_by_cutoff, withhold_all
@@ -40,6 +41,9 @@ class FrozenModel:
     calendar: bool
     coverage: float
     no_promise: str = ""  # why nothing is promised; empty where something is
+    grouping: Grouping | None = None
+    merged: Merged | None = None  # which of its cells stand together
+    risk_cap: float | None = None
 
 
 def freeze(
@@ -65,6 +69,9 @@ def freeze(
         calendar=uses_calendar(settings),
         coverage=settings.interval,
         no_promise=no_promise,
+        grouping=calibrated.grouping,
+        merged=decision.merged,
+        risk_cap=calibrated.risk_cap,
     )
 
 
@@ -107,7 +114,11 @@ def _score_portion(visits: VisitArrays, model: FrozenModel, *, promised: bool) -
     estimates = model.system.estimate(visits)
     outside = evidence_scope(estimates, model.plausible)
     weight, outside[OUT_OF_SCOPE] = _weigh(visits, model)
-    decision = decide_by_cutoff(estimates.risk, outside, model.cutoffs)
+    outside |= capped(estimates.risk, model.risk_cap)
+    group = _group(visits, estimates, model)
+    if group is not None:
+        outside[OUT_OF_SCOPE] = outside[OUT_OF_SCOPE] | (group < 0)  # a group the fit never met
+    decision = decide_by_cutoff(estimates.risk, outside, model.cutoffs, group)
     if not promised or model.no_promise:
         decision = withhold_all(decision, model.no_promise)
     candidate = np.isnan(visits.target_values)
@@ -121,6 +132,12 @@ def _score_portion(visits: VisitArrays, model: FrozenModel, *, promised: bool) -
         decision.reason,
         decision.cutoff,
     )
+
+
+def _group(visits: VisitArrays, estimates: Estimates, model: FrozenModel) -> IntArray | None:
+    if model.grouping is None or model.merged is None:
+        return None
+    return model.merged.of(model.grouping.cells(visits, estimates.value))
 
 
 def _weigh(visits: VisitArrays, model: FrozenModel) -> tuple[FloatArray, BoolArray]:

@@ -13,10 +13,11 @@ from safeimpute.measuring.features import measuring_table
 from safeimpute.measuring.model import MeasuringModel, Weights, learn_measuring
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 from safeimpute.runtime.progress import Progress, silent
+from safeimpute.selection.bounds import Bound
+from safeimpute.selection.groups import Grouping, make_grouping, require_groups
 from safeimpute.selection.intervals import IntervalGround, interval_ground
-from safeimpute.selection.ledger import risk_grid
-from safeimpute.selection.reasons import NO_EVIDENCE, OUT_OF_RANGE, OUT_OF_SCOPE
-from safeimpute.selection.release import Decision, Ground, Rule, decide, entries_of
+from safeimpute.selection.reasons import NO_EVIDENCE, OUT_OF_RANGE, OUT_OF_SCOPE, RISK_ABOVE_CAP
+from safeimpute.selection.release import Decision, Ground, Rule, bound_of, decide, entries_of, grid_of
 from safeimpute.selection.sensitivity import UnderDoubt, released_under_doubt
 from safeimpute.settings import Settings
 from safeimpute.splits.folds import fold_of
@@ -40,6 +41,8 @@ class Calibrated:
     tie: FloatArray
     measuring: MeasuringModel | None = None  # where the claim weighs visits
     diagnosis: MeasuringDiagnosis | None = None
+    grouping: Grouping | None = None  # where the level shall hold within groups
+    risk_cap: float | None = None
 
     @property
     def candidates(self) -> IntArray:
@@ -48,16 +51,23 @@ class Calibrated:
 
     def ground(self, tolerance: Tolerance) -> Ground:
         """What a release at this tolerance is decided from."""
+        risk = self.estimates.risk_at(tolerance)
+        visits = self.question.visits
         return Ground(
-            risk=self.estimates.risk_at(tolerance),
+            risk=risk,
             tie=self.tie,
-            patient=self.question.visits.patient,
+            patient=visits.patient,
             weight=self.weight,
-            outside=self.outside,
+            outside=self.outside | capped(risk, self.risk_cap),
             judged=self.question.judged,
             risky=tolerance.risky(self.estimates.value, self.truth),
             candidate=self.question.candidate,
+            cell=None if self.grouping is None else self.grouping.cells(visits, self.estimates.value),
         )
+
+    def bound(self, tolerance: Tolerance, rule: Rule, decision: Decision) -> Bound:
+        """With the rule's confidence, how many of the released values are risky at most."""
+        return bound_of(self.ground(tolerance), rule, decision)
 
     def release(self, tolerance: Tolerance, rule: Rule) -> Decision:
         """Decide every candidate: the only place where calibration errors are used."""
@@ -78,10 +88,8 @@ class Calibrated:
     def under_doubt(self, tolerance: Tolerance, alpha: float, gammas: Sequence[float]) -> list[UnderDoubt]:
         """How many values would still be released if the odds of measuring were off by each factor: an analysis."""
         ground = self.ground(tolerance)
-        there = ground.inside
-        grid = risk_grid(ground.risk[there & (ground.judged | ground.candidate)])
-        candidate_risk = ground.risk[there & ground.candidate]
-        return released_under_doubt(entries_of(ground), grid, candidate_risk, alpha, gammas)
+        candidate_risk = ground.risk[ground.inside & ground.candidate]
+        return released_under_doubt(entries_of(ground), grid_of(ground), candidate_risk, alpha, gammas)
 
     def with_estimates(self, estimates: Estimates) -> "Calibrated":
         """The same table ranked otherwise."""
@@ -123,8 +131,12 @@ def calibrate(
     plausible: Range | None = None,
     *,
     weigh: bool = True,
+    limits: Sequence[float] = (),
 ) -> Calibrated:
-    """Weigh the visits and say which of them the claim cannot cover; without `weigh`, all visits count alike."""
+    """Weigh the visits and say which of them the claim cannot cover; without `weigh`, all visits count alike.
+
+    `limits` of the target that decisions hang on are where groups by value divide.
+    """
     visits = question.visits
     outside = evidence_scope(estimates, plausible)
     weight, measuring, diagnosis = np.ones(len(visits)), None, None
@@ -132,7 +144,23 @@ def calibrate(
         measuring, found, diagnosis = _weigh(question, settings)
         weight, outside[OUT_OF_SCOPE] = found.odds, found.outside
     tie = ties(visits.visit_key, settings.random_state)
-    return Calibrated(question, truth, estimates, weight, outside, tie, measuring, diagnosis)
+    grouping = None
+    if settings.groups:
+        grouping = make_grouping(
+            settings.groups, visits, estimates.value, limits, past_only=settings.past_only
+        )
+    return Calibrated(
+        question,
+        truth,
+        estimates,
+        weight,
+        outside,
+        tie,
+        measuring,
+        diagnosis,
+        grouping,
+        settings.risk_cap,
+    )
 
 
 def evidence_scope(estimates: Estimates, plausible: Range | None) -> dict[str, BoolArray]:
@@ -141,6 +169,11 @@ def evidence_scope(estimates: Estimates, plausible: Range | None) -> dict[str, B
     if plausible is not None:
         impossible |= (estimates.value < plausible[0]) | (estimates.value > plausible[1])
     return {NO_EVIDENCE: estimates.no_evidence, OUT_OF_RANGE: impossible}
+
+
+def capped(risk: FloatArray, cap: float | None) -> dict[str, BoolArray]:
+    """Visits whose own risk is above the largest one asked for; reads no target, so it is a matter of scope."""
+    return {} if cap is None else {RISK_ABOVE_CAP: risk > cap}
 
 
 def _weigh(question: Question, settings: Settings) -> tuple[MeasuringModel, Weights, MeasuringDiagnosis]:
@@ -162,9 +195,13 @@ def fit_question(
     plausible: Range | None = None,
     device: str = "cpu",
     progress: Progress = silent,
+    limits: Sequence[float] = (),
 ) -> tuple[Fitted, Calibrated]:
     """Fit and calibrate in one go; `visits` holds every measured target."""
+    require_groups(settings.groups, visits)
     fitted = fit_system(question, settings, device, progress)
     if settings.claim != "visits":
         progress("learning who gets measured", 0.9)
-    return fitted, calibrate(question, visits.target_values, fitted.estimates, settings, plausible)
+    return fitted, calibrate(
+        question, visits.target_values, fitted.estimates, settings, plausible, limits=limits
+    )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from safeimpute.selection.bounds import Bound
 from safeimpute.settings import ClaimName, PromiseName
 
 WHO: dict[str, str] = {
@@ -30,18 +31,25 @@ def promise_in_words(
     tolerance: str,
     alpha: float,
     columns: tuple[str, ...] = (),
+    groups: tuple[str, ...] = (),
 ) -> Promised:
-    """The promise, its assumption and its limits; `columns` are those the model of measuring used."""
+    """The promise, its assumption and its limits; `columns` are those the model of measuring used.
+
+    The level holds within each of the `groups`, where some are named.
+    """
     share = f"is off by {tolerance} or more"
     level = f"{100 * alpha:g} %"
     if promise == "confident":
         sentence = (
             f"With {100 * confidence:g} % confidence, at most {level} of the {target} values that this rule releases "
-            f"{WHO[claim]} {share.replace('is off', 'are off')}."
+            f"{WHO[claim]} {share.replace('is off', 'are off')}{_within(groups)}."
         )
     else:
-        sentence = f"Of the {target} values released {WHO[claim]}, the expected share that {share} is at most {level}."
-    return Promised(sentence, " ".join(_assumptions(claim, target, columns)), _limits(promise))
+        sentence = (
+            f"Of the {target} values released {WHO[claim]}, the expected share that {share} is at most "
+        )
+        sentence += f"{level}{_within(groups)}."
+    return Promised(sentence, " ".join(_assumptions(claim, target, columns)), _limits(promise, groups))
 
 
 def without_promise(why: str) -> Promised:
@@ -74,10 +82,35 @@ def _listed(columns: tuple[str, ...], most: int = 12) -> str:
     return shown if len(columns) <= most else f"{shown} and {len(columns) - most} more"
 
 
-def _limits(promise: PromiseName) -> str:
+def _within(groups: tuple[str, ...]) -> str:
+    return f", also within each group by {' and '.join(groups)}" if groups else ""
+
+
+def bound_in_words(bound: Bound, tolerance: str) -> str:
+    """What is known of this very release, and of the rule in the long run: two sentences kept apart."""
+    if not bound.values:
+        return ""
+    sure = f"With {100 * bound.confidence:g} % confidence"
+    here = (
+        f"{sure}, at most {bound.risky:,} of these {bound.values:,} released values "
+        f"({100 * bound.risky / bound.values:.0f} %) are off by {tolerance} or more."
+    )
+    if bound.share is None:
+        return here
+    return f"{here} {sure}, at most {100 * bound.share:.0f} % of all values this rule releases in the long run are."
+
+
+BOUND_SURVIVES = (
+    "This bound holds for every level at once: a level picked after looking may be reported with the bound shown for "
+    "it. The level itself is promised only if it was chosen before."
+)
+
+
+def _limits(promise: PromiseName, groups: tuple[str, ...] = ()) -> str:
     one = (
         "It speaks for all values the rule releases in the long run: a single small batch may exceed the level."
         if promise == "confident"
         else "The share is an average over repetitions: a single release may exceed it."
     )
-    return f"{one} It covers all released values together, not a subset picked later, and not every subgroup."
+    other = ", and not other groups than those named" if groups else ", and not every subgroup"
+    return f"{one} It covers all released values together, not a subset picked later{other}."

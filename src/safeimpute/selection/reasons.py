@@ -4,6 +4,7 @@ RISK_ABOVE_CUTOFF = "risk above cut-off"
 NO_EVIDENCE = "no evidence"
 OUT_OF_RANGE = "out of range"
 OUT_OF_SCOPE = "outside the guarantee's scope"
+RISK_ABOVE_CAP = "risk above the cap"
 NOT_PROMISED = "no promise possible"
 
 IN_WORDS = {
@@ -11,5 +12,6 @@ IN_WORDS = {
     NO_EVIDENCE: "neither another value of the patient nor any other lab supports it",
     OUT_OF_RANGE: "the imputed value is not a plausible one",
     OUT_OF_SCOPE: "too few measured visits resemble this one for a promise",
+    RISK_ABOVE_CAP: "its own risk is above the largest one asked for",
     NOT_PROMISED: "nothing could be promised on this table",
 }

@@ -24,7 +24,16 @@ STATIC = Path(__file__).parent / "static"
 TOLD = (
     *("target", "unit", "fdr", "tolerance", "tolerance_in_words", "preset", "claim"),
     *("promise", "assumption", "limits", "no_promise", "second_look", "missing", "released", "withheld"),
-    *("withheld_by_reason", "reason_words", "cutoffs", "risk_is_probability"),
+    *(
+        "withheld_by_reason",
+        "reason_words",
+        "cutoffs",
+        "risk_is_probability",
+        "bound",
+        "gathering",
+        "confidence",
+        "fdr",
+    ),
 )
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=80)]
 Comment = Annotated[str, StringConstraints(strip_whitespace=True, max_length=2000)]

@@ -1,7 +1,7 @@
 // Sliders over the outcomes of other levels, computed when the run was made from the errors that decided it.
 
 import { getJson, postJson } from "./api.js";
-import { announce, byId, el, number, percent, quantity, svg, ticks } from "./dom.js";
+import { announce, byId, el, number, percent, plain, quantity, svg, ticks } from "./dom.js";
 
 const HEIGHT = 240;
 const EDGE = { left: 56, right: 20, top: 26, bottom: 42 };
@@ -12,12 +12,14 @@ export function startExplore(run) {
   Object.assign(level, { max: grid.levels.length - 1, value: grid.chosen_level });
   Object.assign(tolerance, { max: grid.tolerances.length - 1, value: grid.chosen_tolerance });
   byId("explore-about").textContent = `Judged by the ${number(grid.judged)} measured visits that decided this run: looking at `
-    + "other levels uses the same errors again, so a level chosen after looking carries no promise. "
+    + "other levels uses the same errors again, so a level chosen after looking carries no promise of its own; the bound does, "
+    + `with ${percent(grid.confidence)} confidence, whichever level is picked at this run's tolerance. `
     + `${number(grid.candidates)} of ${number(run.missing)} missing values are inside the claim's scope. `
     + (run.risk_is_probability ? "At other tolerances values are ranked by the expected size of their error; a new run learns "
       + "the risk anew, so its outcome will differ. " : "")
     + (grid.confident ? "The sliders follow the rule that holds on average; this run asked for confidence and released "
       + `${number(run.released)}.` : "");
+  showGathering(run);
   const show = () => showOutcome(run);
   level.addEventListener("input", show);
   tolerance.addEventListener("input", show);
@@ -45,6 +47,8 @@ function showOutcome(run) {
   const rows = [
     ["Would release", `${number(released)} of ${number(run.missing)} (${percent(released / Math.max(1, run.missing))})`, "would-release"],
     ["Unacceptable among them", released ? `about ${percent(setting.risky[level])}` : "–", "would-err"],
+    ["With confidence at most", setting.bound.length && released
+      ? `${number(setting.bound[level])} unacceptable (${percent(setting.bound[level] / released)})` : "–", "would-bound"],
     ["Mean absolute error", error === null ? "–" : quantity(error, run.unit), "would-mae"],
     ["Good values let through", percent(setting.power[level]), "would-power"],
   ];
@@ -76,6 +80,25 @@ function drawCurve(grid, setting, level) {
     svg("polyline", { class: "curve", points: setting.released.map((many, at) => `${x(grid.levels[at])},${y(many)}`).join(" ") }),
     svg("circle", { class: "here", cx: x(grid.levels[level]), cy: y(setting.released[level]), r: 6 }));
   holder.replaceChildren(picture);
+}
+
+// Where unacceptable errors gather: each group under one cut-off for all values, and under its own.
+function showGathering(run) {
+  const cell = (group) => group.cells.find((each) => each.fdr === run.fdr);
+  const share = (value) => (value === null ? "too few" : percent(value));
+  const names = { value: "Imputed value", history: "Own measured values" };
+  const rows = (run.gathering || []).flatMap((by) => [
+    el("tr", {}, el("th", { colspan: 5 }, names[by.by] || plain(by.by))),
+    ...by.groups.map((group) => {
+      const { released, share: together, own_released: own, own_share: alone } = cell(group);
+      const row = el("tr", {}, el("td", {}, plain(group.group)), el("td", { class: "n" }, number(released)),
+        el("td", { class: "n" }, share(together)), el("td", { class: "n" }, number(own)), el("td", { class: "n" }, share(alone)));
+      row.classList.toggle("above", together !== null && together > run.fdr);
+      return row;
+    })]);
+  const head = ["Group", "Released, one cut-off", "Unacceptable", "Released, own cut-off", "Unacceptable"];
+  byId("gathering").replaceChildren(el("table", {}, el("thead", {}, el("tr", {}, ...head.map((name) => el("th", {}, name)))),
+    el("tbody", {}, ...rows)));
 }
 
 async function startRerun(grid) {
