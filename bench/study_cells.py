@@ -105,7 +105,59 @@ def run_new_core(cell: Cell) -> dict[str, Any]:
         "effective_patients": diagnosis.effective_patients,
         "outside": diagnosis.outside,
         "releases": _new_releases(calibrated, fitted, new, risky, settings),
+        "bound": _bound(calibrated, tolerance, risky),
+        "groups": _in_groups(calibrated, tolerance, risky),
     }
+
+
+def _bound(calibrated: Any, tolerance: Any, risky: BoolArray) -> dict[str, Any]:
+    """Whether the bound fails at any of many thresholds, and what it says at the level 0.2."""
+    from safeimpute.selection.release import Rule, bound_at
+
+    ground, rule = calibrated.ground(tolerance), Rule("unmeasured", 0.2)
+    asked = ground.inside & ground.candidate
+    risk, inside = ground.risk[ground.candidate], asked[ground.candidate]
+    broken = False
+    for cutoff in np.quantile(ground.risk[asked], np.arange(1, 21) / 20).tolist():
+        bound = bound_at(ground, rule, cutoff, CONFIDENCE)
+        broken |= int(np.sum(risky & inside & (risk <= cutoff))) > bound.risky
+    decision = calibrated.release(tolerance, rule)
+    said = calibrated.bound(tolerance, rule, decision)
+    true = int(np.sum(risky & decision.released))
+    return {"broken": broken, "values": said.values, "most": said.risky, "share": said.share, "risky": true}
+
+
+def _in_groups(calibrated: Any, tolerance: Any, risky: BoolArray) -> list[dict[str, Any]]:
+    """Released and risky values in every group by value and by history: one cut-off for all, and each its own."""
+    from dataclasses import replace
+
+    from safeimpute.selection.groups import make_grouping
+    from safeimpute.selection.release import Rule, decide
+
+    visits, value = calibrated.question.visits, calibrated.estimates.value
+    rows, found = calibrated.candidates, []
+    for by in ("value", "history"):
+        grouping = make_grouping([by], visits, value, past_only=False)
+        ground = replace(calibrated.ground(tolerance), cell=grouping.cells(visits, value))
+        assert ground.cell is not None
+        for alpha in (0.1, 0.2):
+            pooled = decide(replace(ground, cell=None), Rule("unmeasured", alpha)).released
+            own = decide(ground, Rule("unmeasured", alpha))
+            assert own.merged is not None
+            group = own.merged.of(ground.cell)[rows]
+            for number, members in own.merged.cells.items():
+                there = group == number
+                found.append(
+                    {
+                        "by": by,
+                        "alpha": alpha,
+                        "group": "+".join(grouping.dimensions[0].labels[cell] for cell in members),
+                        "candidates": int(there.sum()),
+                        "pooled": [int(np.sum(pooled & there & risky)), int(np.sum(pooled & there))],
+                        "own": [int(np.sum(own.released & there & risky)), int(np.sum(own.released & there))],
+                    }
+                )
+    return found
 
 
 def _new_releases(

@@ -320,7 +320,7 @@ def withhold_all(decision: Decision, why: str) -> Decision:
     reason = np.where(decision.reason == "", NOT_PROMISED, decision.reason)
     reason = np.where(reason == RISK_ABOVE_CUTOFF, NOT_PROMISED, reason)
     nowhere = np.full(len(nothing), np.nan)
-    return Decision(nothing, reason, nowhere, decision.p_value, decision.cutoffs, why)
+    return replace(decision, released=nothing, reason=reason, cutoff=nowhere, refused=why)
 
 
 def too_few(alpha: float, worth: Worth) -> str:
