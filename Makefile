@@ -45,6 +45,7 @@ bench: $(VENV)/.full
 study: $(VENV)/.test
 	$(BIN)/python bench/guarantee_rules.py --out out/study --repetitions 2000 --jobs 2
 	$(BIN)/python bench/guarantee_study.py --out out/study --patients 300 --cohorts 40 --jobs 2
+	$(BIN)/python bench/promise_rules.py --out out/study --repetitions 2000 --jobs 2
 	$(BIN)/python bench/guarantee_page.py out/study docs
 
 results: $(VENV)/.test
