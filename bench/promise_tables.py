@@ -10,8 +10,8 @@ Row = dict[str, Any]
 HEAD = """## Bounds and groups
 
 By `python bench/promise_rules.py --out out/study` (2,000 drawn worlds a row at 300 patients, 1,000 at 1,000; odds of
-measuring known) and, end to end, by the cohorts above. **Exceeded**: share of draws in which the 90 % bound is broken at
-the worst of 20 thresholds picked after looking, for the values of the table and for the long run (60,000 patients);
+measuring known) and, end to end, by the cohorts above. **Exceeded**: share of draws in which the 90 % bound is broken
+at the worst of 20 thresholds picked after looking, for the values of the table and for the long run (60,000 patients);
 10 % is promised. **Said / true**: the bound and the share of risky values among the half of the candidates with the
 lowest risk. **Groups**: six cells (thirds of the risk by short and long records) with a cut-off each, level 0.2: the
 largest mean FDP of any group, and the largest pooled share of groups that release in at least half of the draws.

@@ -26,6 +26,7 @@ REPARTITIONS = 200  # of calibration and test per fit of the preset paper, whose
 PILOT_SEED = 1000
 RISKY_SHARE = 0.375  # of the paper's imputations, on a pilot split's validation visits, sets the tolerance
 PRESETS = ("paper", "best")
+GROUP_LEVELS = (0.1, 0.2)
 METHODS = ("mean", "locf", "patient_mean", "lightgbm", *PRESETS)
 
 
@@ -137,7 +138,35 @@ def with_release(visits: Any, preset: Any, tolerance: float, seed: int, device: 
     return found | {
         "release": {str(a): asdict(outcome(trial, error, a)) for a in LEVELS},
         "confident": {str(a): asdict(outcome(sure, error, a)) for a in LEVELS},
+        "groups": {str(a): in_groups(trial, a) for a in GROUP_LEVELS},
     }
+
+
+def in_groups(trial: Any, alpha: float) -> dict[str, Any]:
+    """Released and risky values by value and history: one cut-off for all, and one for each crossed group."""
+    from dataclasses import replace
+
+    from safeimpute.selection.groups import make_grouping
+
+    visits, value = trial.calibrated.question.visits, trial.estimates.value
+    grouping = make_grouping(("value", "history"), visits, value, past_only=False)
+    error, rows = trial.settings.allowed_error, trial.tested
+    risky = trial.risky(error)
+    own = replace(trial, calibrated=replace(trial.calibrated, grouping=grouping))
+    found: dict[str, Any] = {"candidates": len(rows)}
+    for kind, each in (("one", trial), ("own", own)):
+        released = each.release(error, alpha).released
+        found[kind] = {
+            f"{dimension.name} {label}": [
+                int(np.sum(released & risky & there)),
+                int(np.sum(released & there)),
+            ]
+            for dimension, code in grouping.codes(visits, value)
+            for place, label in enumerate(dimension.labels)
+            if (there := code[rows] == place).any()
+        }
+        found[f"{kind}_all"] = [int(np.sum(released & risky)), int(released.sum())]
+    return found
 
 
 def run(

@@ -31,13 +31,11 @@ def average_cutoff(entries: Entries, thresholds: FloatArray, alpha: float) -> Cu
     """The largest threshold at which the ledger bears one more costly patient and one more risky visit.
 
     The balance is the excess over the level seen; the two corrections pay for the threshold having been chosen by
-    it (docs/guarantee.md). A threshold below which the level stands for no countable number of risky values is not
-    tried: where all are too risky, the luck of a few would decide.
+    it (docs/guarantee.md).
     """
     ledger = keep_ledger(entries, thresholds, alpha)
     correction = ledger.patient_cost + (1.0 - alpha) * ledger.visit_weight
-    countable = alpha * ledger.visits >= FEWEST_VISITS
-    safe = np.flatnonzero(countable & (ledger.balance + correction <= 0.0))
+    safe = np.flatnonzero((ledger.weight > 0.0) & (ledger.balance + correction <= 0.0))
     return _cutoff(ledger, entries, alpha, int(safe[-1]) if len(safe) else None)
 
 

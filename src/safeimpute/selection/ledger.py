@@ -59,13 +59,6 @@ class Ledger:
     weight: FloatArray  # of all visits at or below the threshold
     visit_weight: FloatArray  # of one of them, counted by that weight
 
-    @property
-    def visits(self) -> FloatArray:
-        """Effective number of visits at or below each threshold."""
-        return np.divide(
-            self.weight, self.visit_weight, out=np.zeros_like(self.weight), where=self.visit_weight > 0
-        )
-
 
 def effective_size(weights: FloatArray) -> float:
     """(sum w)^2 / sum w^2: how many equally weighted units the weighted ones are worth."""

@@ -25,10 +25,13 @@ from safeimpute.selection.cutoff import (
     enough,
 )
 from safeimpute.selection.groups import Merged, merge_cells
-from safeimpute.selection.ledger import Entries, Worth, risk_grid
+from safeimpute.selection.ledger import Entries, Worth, below, risk_grid
 from safeimpute.selection.p_values import Ranked, conformal_p_values, fewest_calibration, paper_p_values
 from safeimpute.selection.reasons import NOT_PROMISED, RISK_ABOVE_CUTOFF
 from safeimpute.settings import ClaimName, PromiseName, Settings
+
+
+HOPEFUL = 2.0  # times the level: what the risks may predict for a group's threshold to be tried
 
 
 @dataclass(frozen=True)
@@ -154,9 +157,11 @@ def _by_ledger(ground: Ground, rule: Rule) -> Decision:
     merged = merge_groups(ground, rule)
     parts = parts_of(ground, merged)
     each_rule = in_each(rule, len(parts))
-    cutoffs = {
-        number: cutoff_for(entries_of(part), grid_of(part), each_rule) for number, part in parts.items()
-    }
+    cutoffs = {}
+    for number, part in parts.items():
+        entries, grid = entries_of(part), grid_of(part)
+        hopeful = grid if merged is None else hopeful_thresholds(entries, grid, rule.alpha)
+        cutoffs[number] = cutoff_for(entries, hopeful, each_rule)
     group = None if merged is None or ground.cell is None else merged.of(ground.cell)[ground.candidate]
     outside = {name: visits[ground.candidate] for name, visits in ground.outside.items()}
     decision = replace(
@@ -166,6 +171,16 @@ def _by_ledger(ground: Ground, rule: Rule) -> Decision:
     if any(enough(worth, rule.alpha) for worth in worths):
         return decision
     return withhold_all(decision, too_few(rule.alpha, max(worths, key=lambda worth: worth.patients)))
+
+
+def hopeful_thresholds(entries: Entries, thresholds: FloatArray, alpha: float) -> FloatArray:
+    """Thresholds up to which the risks themselves do not predict far more risky values than the level; no error read.
+
+    A group in which every value is too risky would else be released now and then by the luck of a few.
+    """
+    risk = below(entries.risk, entries.weight * entries.risk, thresholds)
+    weight = below(entries.risk, entries.weight, thresholds)
+    return thresholds[risk <= HOPEFUL * alpha * weight]
 
 
 def bound_of(ground: Ground, rule: Rule, decision: Decision) -> Bound:
