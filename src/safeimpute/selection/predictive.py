@@ -14,7 +14,7 @@ from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.selection.dependence import Dependence
 from safeimpute.systems.scaling import Scaler
 
-RIDGE = 3.0  # pulls what is left in the errors towards nothing, as so many visits would
+RIDGE = 1.0  # pulls what is left in the errors towards nothing, as so many visits would
 VISITS_PER_BAND = 150  # of equal weight
 MOST_BANDS = 5
 MOST_LEVERAGE = 0.5
