@@ -1,4 +1,4 @@
-"""Cohorts with known truth for the study of draws: values missing by covariates, or by the value itself (NumPy only)."""
+"""Cohorts with known truth for the study of draws: values missing by covariates, or by the value (NumPy only)."""
 
 import math
 from dataclasses import dataclass

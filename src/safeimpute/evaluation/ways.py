@@ -69,8 +69,9 @@ def complete(
     rng: np.random.Generator,
 ) -> list[Completed]:
     """Every way on one fitted table; `released` and `drawn` have one row per candidate."""
-    visits, rows = calibrated.question.visits, calibrated.candidates
-    target, even = visits.target_values, np.ones(len(visits))
+    rows = calibrated.candidates
+    target = np.where(calibrated.question.candidate, np.nan, calibrated.truth)
+    visits, even = calibrated.question.visits.with_target(target), np.ones(len(target))
     let_through = rows[released]
     passed = target.copy()
     passed[let_through] = calibrated.estimates.value[let_through]
