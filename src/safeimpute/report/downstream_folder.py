@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from safeimpute.evaluation.downstream_result import Downstream, QuantityOutcome, WayOutcome
 from safeimpute.evaluation.ways import DRAWN, NOTHING_MISSING, RELEASED
 from safeimpute.report import palette
-from safeimpute.report.figure_style import save, styled
+from safeimpute.report.figure_style import in_percent, save, styled
 from safeimpute.report.run_folder import write_json
 
 HEADER = (
@@ -28,10 +28,10 @@ CAPTION = (
 )
 
 READING = (
-    "*Interval holds it*: share of splits whose 95 % interval holds the figure with nothing missing. That is easier than "
-    "holding the population's, so a good way comes near 100 %. *Interval width*: times that with nothing missing; below "
-    "1 it is too sure, since values are missing. A visit without a value counts as not found above a limit, and a patient "
-    "without any is ranked in the middle."
+    "*Interval holds it*: share of splits whose 95 % interval holds the figure with nothing missing. That is easier "
+    "than holding the population's, so a good way comes near 100 %. *Interval width*: times that with nothing missing; "
+    "below 1 it is too sure, since values are missing. A visit without a value counts as not found above a limit, and "
+    "a patient without any is ranked in the middle."
 )
 
 
@@ -132,4 +132,6 @@ def _forest(axes: Axes, quantity: QuantityOutcome, names: Sequence[str]) -> None
     axes.locator_params(axis="x", nbins=4)
     axes.margins(x=0.12)
     better = {"performance": " (more is better)", "error": " (less is better)"}.get(quantity["kind"], "")
-    axes.set_title(f"{palette.plain_text(quantity['quantity'], 34)}{better}", fontsize=9)
+    name = palette.plain_text(quantity["quantity"], 34)
+    in_percent(axes, x=name.startswith(("share", "found", "false alarms")))
+    axes.set_title(f"{name[:1].upper()}{name[1:]}{better}", fontsize=9)
