@@ -165,6 +165,7 @@ def carry_out(
     from safeimpute.report.draws_folder import write_draws
     from safeimpute.report.figures import draw_figures
     from safeimpute.report.html import write_report
+    from safeimpute.report.reporting import write_reporting
     from safeimpute.report.review_folder import write_review
     from safeimpute.report.run_folder import write_run
     from safeimpute.runtime.files import finished_folder, require_new_folder
@@ -183,6 +184,7 @@ def carry_out(
         drawn = None if draws is None else write_draws(folder, imputer, table, draws)
         draw_figures(folder)
         write_report(folder)
+        write_reporting(folder)
     warning = record_look(out, look)
     if warning:
         typer.echo(f"safeimpute: {warning}", err=True)

@@ -69,7 +69,7 @@ def _tipping_panel(axes: Axes, quantity: TippingQuantity) -> None:
     axes.axvline(0, color=MUTED, linewidth=1, linestyle=":")
     if quantity["reference"] is not None:
         axes.axhline(quantity["reference"], color=INK, linestyle="--", linewidth=1.2, label="held against")
-    for turn in (quantity["turns_below"], quantity["turns_above"]):
+    for place, turn in enumerate((quantity["turns_below"], quantity["turns_above"])):
         if turn is None:
             continue
         axes.axvline(turn, color=ERROR, linewidth=1.8)
@@ -78,7 +78,7 @@ def _tipping_panel(axes: Axes, quantity: TippingQuantity) -> None:
             f"turns at {turn:+.2g}",
             (turn, 1.0),
             xycoords=("data", "axes fraction"),
-            xytext=(-4 if right else 4, -12),
+            xytext=(-4 if right else 4, -12 - 14 * place),
             textcoords="offset points",
             ha="right" if right else "left",
             color=ERROR,
