@@ -59,7 +59,7 @@ def downstream_page(result: Downstream, target: str, unit: str | None) -> str:
         "",
         f"| {' | '.join(HEADER)} |",
         "|" + "---|" * len(HEADER),
-        *(f"| {' | '.join(row)} |" for row in downstream_rows(result)),
+        *(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in downstream_rows(result)),
         "",
         "![Each quantity by each way](figures/downstream.png)",
         "",

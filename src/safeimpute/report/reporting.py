@@ -67,7 +67,12 @@ def reporting_page(summary: RunSummary, manifest: Manifest, drawn: DrawsSummary 
 
 
 def _table(items: Sequence[Item]) -> list[str]:
-    return ["| Item | Answer |", "|---|---|", *(f"| {asked} | {answer} |" for asked, answer in items)]
+    return ["| Item | Answer |", "|---|---|", *(f"| {asked} | {_cell(answer)} |" for asked, answer in items)]
+
+
+def _cell(text: str) -> str:
+    """Text from the data must not end a table's cell."""
+    return text.replace("|", "\\|")
 
 
 def _tarmos(summary: RunSummary, drawn: DrawsSummary | None) -> list[Item]:
@@ -180,9 +185,9 @@ def _handling(summary: RunSummary, drawn: DrawsSummary | None) -> str:
     if drawn is None:
         return f"{said} No draws were made: for statistics over all patients run again with --draws 20."
     return (
-        f"{said} For statistics over all patients, {drawn['draws']} draws of every missing value, released or not, from "
-        "the errors at measured visits (weighted, correlated within a patient, with bootstrapped parameters); analyses "
-        "of the completed tables pooled by Rubin's rules."
+        f"{said} For statistics over all patients, {drawn['draws']} draws of every missing value, released or "
+        "not, from the errors at measured visits (weighted, correlated within a patient, bootstrapped parameters); "
+        "analyses of the completed tables pooled by Rubin's rules."
     )
 
 
@@ -312,11 +317,11 @@ def card_page(summary: RunSummary, manifest: Manifest) -> str:
         "",
         "| Fact | |",
         "|---|---|",
-        *(f"| {name} | {plain_text(value, 800)} |" for name, value in facts),
+        *(f"| {name} | {_cell(plain_text(value, 800))} |" for name, value in facts),
         "",
         "| Setting | |",
         "|---|---|",
-        *(f"| `{name}` | {value} |" for name, value in card["configuration"]),
+        *(f"| `{name}` | {_cell(value)} |" for name, value in card["configuration"]),
     ]
     return "\n".join(lines) + "\n"
 
