@@ -1,6 +1,6 @@
 """An outcome model on Mayo PBC: transplant-free survival to two years, by how missing cholesterol is handled.
 
-    SAFEIMPUTE_DATA=... python bench/downstream_prediction.py [--out out/prediction.json]
+    SAFEIMPUTE_DATA=... python bench/downstream_prediction.py [--into docs/downstream.md]
 
 Landmarks are the visits: at each, the chance of death or transplant within two years from what was known by then.
 Visits censored before two years are left out. Cholesterol is imputed from the past alone, by models that never saw the
@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 from datasets import data_folder
+from into_page import put_into
 
 from safeimpute import SafeImputer
 from safeimpute.evaluation.metrics import auc
 from safeimpute.evaluation.outcome_model import judge, predict_across
-from safeimpute.evaluation.plain_ways import LAST, MEAN, plain_values
+from safeimpute.evaluation.plain_ways import LAST, plain_values
 from safeimpute.records.bundled import load_pbc
 
 HORIZON = 730.5  # days
@@ -90,6 +91,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--divisions", type=int, default=DIVISIONS)
+    parser.add_argument("--into", type=Path, help="page to put the table into: docs/downstream.md")
     told = parser.parse_args()
     table = load_pbc()
     imputer = SafeImputer(target="cholesterol", tolerance="20%", fdr=0.2, unit="mg/dL", past_only=True).fit(
@@ -121,11 +123,11 @@ def main() -> None:
         assert told_of is not None
         found[name] = {"visits": int(rows.sum()), "events": int(outcome[rows].sum()), **vars(told_of)}
         found[name]["against"] = None if name == COMPLETE else difference(chances, name, outcome, patient)
-    print(
-        as_table(
-            found, int(known.sum()), float(np.mean(np.isnan(imputer.visits_.arrays.target_values[known])))
-        )
-    )
+    missing = float(np.mean(np.isnan(imputer.visits_.arrays.target_values[known])))
+    text = as_table(found, int(known.sum()), missing)
+    print(text)
+    if told.into:
+        put_into(told.into, "prediction", text)
     if told.out:
         told.out.parent.mkdir(parents=True, exist_ok=True)
         told.out.write_text(json.dumps(found, indent=1))

@@ -2,7 +2,7 @@
 
     python bench/downstream_real.py export --out out/real            visits as arrays (needs SAFEIMPUTE_DATA)
     python bench/downstream_real.py run --out out/real --splits 10 --jobs 16 [--minutes 9]
-    python bench/downstream_real.py table --out out/real
+    python bench/downstream_real.py table --out out/real --into docs/downstream.md
 
 Draws of `best` stand beside draws of scikit-learn's chained equations (IterativeImputer, sample_posterior), on the same
 hidden values: CRPS and coverage. `run` needs NumPy, SciPy, scikit-learn, torch and LightGBM only.
@@ -259,13 +259,19 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=1e9, help="start no cell after so long")
     parser.add_argument("--longest-first", action="store_true")
+    parser.add_argument("--into", type=Path, help="page to put the table into: docs/downstream.md")
     told = parser.parse_args()
     if told.what == "export":
         export(told.out)
     elif told.what == "run":
         run(told)
     if told.what != "export":
-        print(table(read_lines(told.out / "cells.jsonl")))
+        text = table(read_lines(told.out / "cells.jsonl"))
+        print(text)
+        if told.into:
+            from into_page import put_into
+
+            put_into(told.into, "real tables", text)
 
 
 if __name__ == "__main__":

@@ -27,14 +27,14 @@ def made(missing: int, labs: int, rng: np.random.Generator) -> Calibrated:
     key = mix(patient.astype(np.uint64))
     arrays = VisitArrays(
         patient=patient,
-        time=np.arange(visits) % 8 * 90.0,
+        time=np.asarray(np.arange(visits) % 8 * 90.0, dtype=np.float64),
         labs=np.column_stack([np.where(hidden, np.nan, truth), rng.standard_normal((visits, labs))]),
         lab_names=("target", *(f"lab {k}" for k in range(labs))),
         target=0,
         attributes=rng.standard_normal((visits, 4)),
         attribute_names=("a", "b", "c", "d"),
         patient_key=key,
-        visit_key=mix(key + np.arange(visits, dtype=np.uint64)),
+        visit_key=mix(key ^ np.arange(visits).astype(np.uint64)),
     )
     nothing = np.zeros(visits, dtype=bool)
     estimates = Estimates(truth + rng.standard_normal(visits), rng.random(visits), np.ones(visits), nothing)
@@ -62,7 +62,8 @@ def main() -> None:
     drawn = draws_of(learn_predictive(calibrated, Again(), None, 0), told.draws, 0)
     seconds = time.process_time() - start
     print(
-        f"{drawn.shape[0]:,} values x {drawn.shape[1]}: {seconds:.1f} CPU s, peak {_peak():,.0f} MiB ({before:,.0f} before)"
+        f"{drawn.shape[0]:,} values x {drawn.shape[1]}: {seconds:.1f} CPU s, peak {_peak():,.0f} MiB "
+        f"({before:,.0f} before)"
     )
 
 

@@ -1,7 +1,7 @@
 """Coverage of pooled draws: simulated cohorts whose truth is known, every way to go on with missing values beside.
 
     python bench/draws_study.py --out out/draws --cohorts 500 --jobs 16
-    python bench/draws_study.py --out out/draws --table
+    python bench/draws_study.py --out out/draws --table --into docs/downstream.md
 
 Values are missing by covariates the table shows (where intervals must cover), or by the value itself (where they must
 fail; the shift `delta` that would mend it is found). Every cohort is one line of cells.jsonl; a rerun goes on.
@@ -187,6 +187,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=1e9, help="start no cohort after so long")
     parser.add_argument("--table", action="store_true", help="print the table of what is there")
+    parser.add_argument("--into", type=Path, help="page to put the table into: docs/downstream.md")
     told = parser.parse_args()
     told.out.mkdir(parents=True, exist_ok=True)
     path = told.out / "cells.jsonl"
@@ -195,7 +196,12 @@ def main() -> None:
         done = {Cell(line["measuring"], line["patients"], line["cohort"]) for line in lines}
         asked = [Cell(how, told.patients, n) for n in range(told.cohorts) for how in told.measuring]
         run_all([cell for cell in asked if cell not in done], path, told.jobs, told.minutes)
-    print(table(read_lines(path)))
+    text = table(read_lines(path))
+    print(text)
+    if told.into:
+        from into_page import put_into
+
+        put_into(told.into, "draws study", text)
 
 
 if __name__ == "__main__":
