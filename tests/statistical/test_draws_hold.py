@@ -18,7 +18,9 @@ def test_pooled_draws_cover_where_covariates_decide_and_fail_where_values_do() -
         off = np.array([each["estimate"] - truth for each in found])
         assert np.mean([each["covers"] for each in found]) > 0.75
         assert abs(off.mean()) < 3 * np.mean([each["se"] for each in found]) / np.sqrt(COHORTS)
-        assert 0.6 < off.std(ddof=1) / np.mean([each["se"] for each in found]) < 1.5, "neither too sure nor too wide"
+        assert 0.6 < off.std(ddof=1) / np.mean([each["se"] for each in found]) < 1.5, (
+            "neither too sure nor too wide"
+        )
     complete = [line["ways"][COMPLETE]["mean"]["covers"] for line in lines]
     assert np.mean(complete) < 0.5, "complete cases must fail here, or the cohorts show nothing"
     assert 0.85 < np.mean([line["value_coverage"]["0.9"] for line in lines]) < 0.94

@@ -143,7 +143,9 @@ def band_edges(errors: Errors) -> FloatArray:
     reached = np.cumsum(errors.weight[order]) / errors.weight.sum()
     places = np.searchsorted(reached, np.arange(1, bands) / bands)
     edges = np.unique(errors.said.spread[order][np.minimum(places, len(order) - 1)])
-    return np.asarray(edges[edges < errors.said.spread.max()])  # the last band holds the rest, and must not be empty
+    return np.asarray(
+        edges[edges < errors.said.spread.max()]
+    )  # the last band holds the rest, and must not be empty
 
 
 def _effective(weight: FloatArray) -> float:
