@@ -25,6 +25,7 @@ from safeimpute.records.visits import Visits, prepare_visits
 from safeimpute.runtime.devices import resolve_device
 from safeimpute.runtime.progress import Progress, silent
 from safeimpute.scoring.drawing import Drawing
+from safeimpute.scoring.explained import explanation_table
 from safeimpute.scoring.folder import ModelParts, SavedModel, load_model, save_model
 from safeimpute.scoring.frozen import FrozenModel, freeze
 from safeimpute.scoring.scorer import Scorer
@@ -247,19 +248,7 @@ class SafeImputer(Drawing):
             raise NotFittedError(
                 "only a freshly fitted preset 'best' can explain its imputations: call fit first."
             )
-        table = pl.DataFrame(
-            {
-                "subject_id": self.visits_.subject[support.visit],
-                "time": self.visits_.time[support.visit],
-                "carried_by": np.where(support.own, "own visit", "another patient's visit"),
-                "weight": support.weight,
-                "value": support.target,
-                "gap_days": pl.Series(support.gap_days).fill_nan(None),
-                "value_distance": pl.Series(support.value_distance).fill_nan(None),
-                "trend_distance": pl.Series(support.trend_distance).fill_nan(None),
-            }
-        )
-        return like(table, visits)
+        return like(explanation_table(self.visits_, support), visits)
 
     def score(self, visits: Any, without: tuple[str, ...] = ()) -> Any:
         """Impute and release visits that came in since, against this fit; one row per visit whose target is missing.

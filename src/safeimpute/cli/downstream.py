@@ -24,7 +24,9 @@ def downstream(
     visits: opt.Visits,
     limits: Annotated[
         str,
-        typer.Option(help="Limits of the target, comma separated: 6.5,8. [default: its 80th percentile]"),
+        typer.Option(
+            help="Limits of the target: 6.5,8. [default: the catalogue's decision limits, else the 80th percentile]"
+        ),
     ] = "",
     covariate: Annotated[
         str, typer.Option(help="Lab or attribute the target is regressed on. [default: the first attribute]")
@@ -68,7 +70,7 @@ def downstream(
 
     unit = target_unit(settings)
     known = align_truth(table, read_visits(truth), settings) if truth else None
-    plan = _plan(context, table, settings.target)
+    plan = _plan(context, table, settings.target, unit)
     with shown_progress(quiet) as progress:
         result = run_downstream(
             table.arrays,
@@ -88,16 +90,17 @@ def downstream(
         print_downstream(result, unit)
 
 
-def _plan(context: typer.Context, table: "Visits", target: str) -> "Plan":
+def _plan(context: typer.Context, table: "Visits", target: str, unit: str | None) -> "Plan":
     """What is computed; every column named is there and fit for it."""
     import numpy as np
 
     from safeimpute.evaluation.downstream import Plan
     from safeimpute.evaluation.downstream_columns import outcome_of, regressor_of
     from safeimpute.records.tables import read_visits
+    from safeimpute.records.units import decision_limits
 
     given = context.params
-    limits = opt.numbers(given["limits"], "--limits")
+    limits = opt.numbers(given["limits"], "--limits") or decision_limits(target, unit)
     if not limits:
         limits = (float(f"{np.nanquantile(table.arrays.target_values, 0.8):.3g}"),)
     name, regressor = regressor_of(table.arrays, given["covariate"], target)
