@@ -35,7 +35,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 COMMANDS = (
     *("demo", "run", "cohort", "evaluate", "benchmark", "ablate", "audit", "figures", "report", "score"),
-    *("serve", "rerun", "simulate", "methods", "doctor"),
+    *("downstream", "serve", "rerun", "simulate", "methods", "doctor"),
 )
 
 
@@ -75,7 +75,7 @@ def test_run_leaves_the_whole_folder(files: Path) -> None:
     )
     assert {path.name for path in out.iterdir()} == {
         *("imputations.parquet", "imputations.csv", "summary.json", "run.json", "report.html"),
-        *("figures", "model", "review"),
+        *("figures", "model", "review", "reporting.md", "model_card.md"),
     }
     summary = json.loads((out / "summary.json").read_text())
     manifest = json.loads((out / "run.json").read_text())

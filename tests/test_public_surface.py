@@ -8,7 +8,7 @@ import safeimpute
 
 
 def test_the_public_names_are_frozen() -> None:
-    assert sorted(safeimpute.__all__) == ["SafeImputeError", "SafeImputer", "read_visits"]
+    assert sorted(safeimpute.__all__) == ["SafeImputeError", "SafeImputer", "pool", "read_visits"]
     assert all(getattr(safeimpute, name) is not None for name in safeimpute.__all__)
     with pytest.raises(AttributeError):
         _ = safeimpute.nothing
@@ -46,7 +46,8 @@ for package in ("splits", "neighbours", "systems", "measuring", "selection"):
     root = importlib.import_module(f"safeimpute.{package}")
     for module in pkgutil.walk_packages(root.__path__, root.__name__ + "."):
         importlib.import_module(module.name)
-importlib.import_module("safeimpute.evaluation.evaluate")
+for module in ("evaluate", "ways", "tipping", "downstream"):
+    importlib.import_module(f"safeimpute.evaluation.{module}")
 print("ran")
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

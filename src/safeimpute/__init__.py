@@ -5,14 +5,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from safeimpute.errors import SafeImputeError as SafeImputeError
     from safeimpute.estimator import SafeImputer as SafeImputer
+    from safeimpute.evaluation.pooling import pool as pool
     from safeimpute.records.tables import read_visits as read_visits
 
 __version__ = "0.2.0"
-__all__ = ["SafeImputeError", "SafeImputer", "read_visits"]
+__all__ = ["SafeImputeError", "SafeImputer", "pool", "read_visits"]
 
 _HOMES = {
     "SafeImputeError": "safeimpute.errors",
     "SafeImputer": "safeimpute.estimator",
+    "pool": "safeimpute.evaluation.pooling",
     "read_visits": "safeimpute.records.tables",
 }
 

@@ -24,6 +24,8 @@ from safeimpute.records.units import (
 from safeimpute.records.visits import Visits, prepare_visits
 from safeimpute.runtime.devices import resolve_device
 from safeimpute.runtime.progress import Progress, silent
+from safeimpute.scoring.drawing import Drawing
+from safeimpute.scoring.explained import explanation_table
 from safeimpute.scoring.folder import ModelParts, SavedModel, load_model, save_model
 from safeimpute.scoring.frozen import FrozenModel, freeze
 from safeimpute.scoring.scorer import Scorer
@@ -48,7 +50,7 @@ AFTER_FIT = (
 PARAMETERS = {parameter.name: parameter for parameter in parameters_of(Settings)}
 
 
-class SafeImputer:
+class SafeImputer(Drawing):
     """Impute a lab in irregular visits and release what can be promised.
 
     Parameters are those of the command line's `run`, given by keyword; docs/options.md lists them with their ranges.
@@ -154,18 +156,22 @@ class SafeImputer:
         )
         self.settings_, self.visits_, self.looked_ = settings, prepared, None
         self.fitted_, self.calibrated_ = fitted, calibrated
-        for stale in ("saved_", "scorer_", "decision_", "bound_"):
+        for stale in ("saved_", "scorer_", "decision_", "bound_", "predictive_"):
             vars(self).pop(stale, None)
         return self
 
-    def impute(self, visits: Any) -> Any:
+    def impute(self, visits: Any, draws: int | None = None) -> Any:
         """One row per visit whose target is missing: value, interval, risk, cut-off, released or why not.
 
         Parameters
         ----------
         visits : table
             The table the imputer was fitted on; another one is refused (`score` takes new visits).
+        draws : int, optional
+            Instead, so many draws of every missing value, released or not: the table of the method `draws`.
         """
+        if draws is not None:
+            return self.draws(visits, draws)
         settings = self.current_settings()
         self._require_fitted_table(visits)
         calibrated = self.calibrated_
@@ -191,7 +197,8 @@ class SafeImputer:
     def transform(self, visits: Any) -> Any:
         """The visits with released values filled in; `<target>_released` flags them.
 
-        Released values are no random sample of the missing ones: do not compute cohort statistics from them alone.
+        Released values are no random sample of the missing ones: easy, mostly ordinary values are released first. Do
+        not compute a mean, a share above a limit or a regression from this table; use `draws` and `safeimpute.pool`.
 
         Parameters
         ----------
@@ -241,19 +248,7 @@ class SafeImputer:
             raise NotFittedError(
                 "only a freshly fitted preset 'best' can explain its imputations: call fit first."
             )
-        table = pl.DataFrame(
-            {
-                "subject_id": self.visits_.subject[support.visit],
-                "time": self.visits_.time[support.visit],
-                "carried_by": np.where(support.own, "own visit", "another patient's visit"),
-                "weight": support.weight,
-                "value": support.target,
-                "gap_days": pl.Series(support.gap_days).fill_nan(None),
-                "value_distance": pl.Series(support.value_distance).fill_nan(None),
-                "trend_distance": pl.Series(support.trend_distance).fill_nan(None),
-            }
-        )
-        return like(table, visits)
+        return like(explanation_table(self.visits_, support), visits)
 
     def score(self, visits: Any, without: tuple[str, ...] = ()) -> Any:
         """Impute and release visits that came in since, against this fit; one row per visit whose target is missing.

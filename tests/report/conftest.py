@@ -124,7 +124,20 @@ def summary() -> RunSummary:
             "measured": {"values": made.judged, "mean": 320.4, "median": 281.0},
             "released": {"values": kept, "mean": 279.9, "median": 269.6},
             "withheld": {"values": missing - kept, "mean": 347.6, "median": 310.6},
+            "passing": {"values": 640, "mean": 274.2, "median": 263.0},
+            "stopped": {"values": 484, "mean": 361.9, "median": 318.0},
+            "means": {
+                "measured": 320.4,
+                "with_released": 309.1,
+                "missing_expected": 312.6,
+                "expected": 317.1,
+            },
+            "fifths": [
+                {"low": 60.0 * k, "high": 60.0 * k + 59, "missing": 164, "released": 120 - 25 * k}
+                for k in range(5)
+            ],
             "warning": "Released values are no random sample of the missing ones.",
+            "instead": "Use draws of every missing value.",
         },
         "accuracy": {
             "visits": made.judged,

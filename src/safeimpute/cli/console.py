@@ -8,6 +8,8 @@ import typer
 if TYPE_CHECKING:
     from safeimpute.benchmark.result import BenchmarkResult
     from safeimpute.evaluation.ablate import Ablation
+    from safeimpute.evaluation.downstream_result import Downstream
+    from safeimpute.evaluation.drawn_run import DrawsSummary
     from safeimpute.evaluation.evaluate import ReleaseSummary
     from safeimpute.evaluation.metrics import MeanSe
     from safeimpute.evaluation.run_summary import RunSummary
@@ -112,6 +114,32 @@ def print_audit(report: dict[str, Any]) -> None:
     for row in middle["rows"]:
         shown = show_mean_se(row["fdp"]) if row["fdp"] else "too few released"
         typer.echo(f"  {row['group']:<34}  {shown}")
+
+
+def print_draws(drawn: "DrawsSummary", folder: Path) -> None:
+    """How many draws, how well they are calibrated, and where conclusions turn."""
+    typer.echo(
+        f"\nDraws: {drawn['draws']} of each of {drawn['missing']:,} missing values, {folder / 'draws.parquet'}"
+    )
+    inside = drawn["coverage"].get("0.9")
+    if inside is not None:
+        typer.echo(
+            f"  90 % intervals of such draws hold {100 * inside:.0f} % of measured values, weighted alike"
+        )
+    for each in drawn["tipping"]:
+        typer.echo(f"  {each['words']}")
+
+
+def print_downstream(result: "Downstream", unit: str | None) -> None:
+    """What was done, the table, and a sentence of advice per quantity."""
+    from safeimpute.report.downstream_folder import HEADER, downstream_rows, heading
+
+    rows = [list(HEADER), *downstream_rows(result)]
+    widths = [max(len(row[place]) for row in rows) + 2 for place in range(len(HEADER))]
+    typer.echo(f"\n{heading(result, unit)}\n")
+    for row in rows:
+        typer.echo("".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    typer.echo("\n" + "\n".join(each["advice"] for each in result["quantities"]))
 
 
 def print_benchmark(result: "BenchmarkResult", folder: Path) -> None:

@@ -12,6 +12,7 @@ from safeimpute.cli.progress import shown_progress
 
 if TYPE_CHECKING:
     from safeimpute.estimator import SafeImputer
+    from safeimpute.evaluation.drawn_run import DrawsAsked
     from safeimpute.records.looks import Look
     from safeimpute.settings import Settings
 
@@ -27,6 +28,28 @@ def run(
     why: Annotated[
         bool, typer.Option("--why", help="Also write why.parquet: the visits that carried each imputation.")
     ] = False,
+    draws: Annotated[
+        int | None,
+        typer.Option(min=2, max=1000, help="Also write draws.parquet: so many draws of every missing value."),
+    ] = None,
+    mice: Annotated[
+        bool,
+        typer.Option(
+            "--mice", help="With --draws: the visits completed by every draw, as R's mice reads them."
+        ),
+    ] = False,
+    delta: Annotated[
+        str,
+        typer.Option(
+            help="Tipping points: shifts of unmeasured values, comma separated (-1,-0.5,0.5,1), or auto."
+        ),
+    ] = "",
+    limit: Annotated[
+        float | None, typer.Option(help="With --delta: the limit the mean is held against.")
+    ] = None,
+    covariate: Annotated[
+        str, typer.Option(help="With --delta: the lab or attribute whose association may turn.")
+    ] = "",
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -40,7 +63,37 @@ def run(
         raise OptionError("--why needs the preset 'best': 'paper' cannot say which visits carried a value.")
     renamed = opt.renames(context.params["columns"])
     table = read_visits(visits, renamed)
-    carry_out(table, settings, out, visits, renamed, force=force, quiet=quiet, why=why)
+    asked = _asked(draws, delta, limit, covariate, mice=mice, measured=table, target=settings.target)
+    carry_out(table, settings, out, visits, renamed, force=force, quiet=quiet, why=why, draws=asked)
+
+
+def _asked(
+    draws: int | None,
+    delta: str,
+    limit: float | None,
+    covariate: str,
+    *,
+    mice: bool,
+    measured: Any,
+    target: str,
+) -> "DrawsAsked | None":
+    """The draws that were asked for; None where none were. Shifts need draws: twenty, unless said otherwise."""
+    from safeimpute.errors import OptionError
+
+    if not delta and (limit is not None or covariate):
+        raise OptionError(
+            "--limit and --covariate say what may turn under --delta: give --delta, or leave them out."
+        )
+    if mice and draws is None:
+        raise OptionError("--mice writes the visits completed by draws: say how many with --draws 20.")
+    if draws is None and not delta:
+        return None
+    from safeimpute.evaluation.drawn_run import DrawsAsked, shifts_around
+    from safeimpute.records.checks import numbers
+
+    auto = delta.strip() == "auto" and target in measured.columns
+    deltas = shifts_around(numbers(measured[target], "target")) if auto else opt.numbers(delta, "--delta")
+    return DrawsAsked(draws or 20, tuple(deltas), limit, covariate, mice)
 
 
 @opt.takes(flags_of(*MACHINE), opt.MEMORY)
@@ -103,13 +156,16 @@ def carry_out(
     force: bool,
     quiet: bool,
     why: bool = False,
+    draws: "DrawsAsked | None" = None,
 ) -> None:
     """Fit, release, and write the run's folder; `earlier` is a run on the same visits that was looked at."""
-    from safeimpute.cli.console import print_columns, print_summary
+    from safeimpute.cli.console import print_columns, print_draws, print_summary
     from safeimpute.estimator import SafeImputer
     from safeimpute.records.looks import record_look
+    from safeimpute.report.draws_folder import write_draws
     from safeimpute.report.figures import draw_figures
     from safeimpute.report.html import write_report
+    from safeimpute.report.reporting import write_reporting
     from safeimpute.report.review_folder import write_review
     from safeimpute.report.run_folder import write_run
     from safeimpute.runtime.files import finished_folder, require_new_folder
@@ -125,13 +181,17 @@ def carry_out(
         write_review(folder, imputer)
         if why:
             imputer.explain(table).write_parquet(folder / "why.parquet")
+        drawn = None if draws is None else write_draws(folder, imputer, table, draws)
         draw_figures(folder)
         write_report(folder)
+        write_reporting(folder)
     warning = record_look(out, look)
     if warning:
         typer.echo(f"safeimpute: {warning}", err=True)
     if not quiet:
         print_summary(summary, out)
+        if drawn is not None:
+            print_draws(drawn, out)
 
 
 def _look(imputer: "SafeImputer", out: Path, earlier: Path | None) -> "tuple[Look, bool]":

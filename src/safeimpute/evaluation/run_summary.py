@@ -187,13 +187,36 @@ class Spread(TypedDict):
     median: float | None
 
 
+class CohortMeans(TypedDict):
+    """The mean of the target over all visits, by what is counted."""
+
+    measured: float | None  # measured values alone
+    with_released: float | None  # released values filled in
+    missing_expected: float | None  # of the missing values, by measured ones weighted to stand for them
+    expected: float | None  # of all visits, by the same
+
+
+class Fifth(TypedDict):
+    """A fifth of the missing values by imputed value."""
+
+    low: float
+    high: float
+    missing: int
+    released: int
+
+
 class Distribution(TypedDict):
     """What the release does to the distribution of values."""
 
     measured: Spread
-    released: Spread
+    released: Spread  # imputed values
     withheld: Spread
+    passing: Spread  # what was measured where the rule would release, weighted to stand for missing values
+    stopped: Spread  # and where it would withhold
+    means: CohortMeans
+    fifths: list[Fifth]
     warning: str
+    instead: str  # what to use
 
 
 class RunSummary(TypedDict):

@@ -1,12 +1,11 @@
 """The run's result as one typed summary; every page, picture and printed line is made from it."""
 
-import math
-
 import numpy as np
 import polars as pl
 
 from safeimpute.estimator import SafeImputer
 from safeimpute.evaluation.data_profile import profile_data
+from safeimpute.evaluation.distribution import distribution_of
 from safeimpute.evaluation.exploration import CURVE_LEVELS, explore
 from safeimpute.evaluation.gathering import group_in_words, where_risky_gathers
 from safeimpute.evaluation.measuring_summary import summarise_measuring
@@ -15,13 +14,11 @@ from safeimpute.evaluation.run_summary import (
     Accuracy,
     BoundSummary,
     CutoffSummary,
-    Distribution,
     Doubt,
     GapHistogram,
     Histogram,
     RiskGroup,
     RunSummary,
-    Spread,
 )
 from safeimpute.evaluation.subgroups import Judgement, Subgroup, describe_subgroups
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
@@ -87,7 +84,7 @@ def summarise_run(imputer: SafeImputer, imputations: pl.DataFrame) -> RunSummary
         "by_risk": _histogram(imputations["risk"].to_numpy(), released),
         "by_value": _histogram(imputations["value"].to_numpy(), released),
         "by_gap": _by_gap(imputer, released),
-        "distribution": _distribution(imputer, imputations),
+        "distribution": distribution_of(imputer, imputations["value"].to_numpy(), released),
         "accuracy": _accuracy(imputer, settings),
         "alignment": _alignment(imputer, settings),
         "curve": explore(calibrated, allowed, rule_of(settings), sorted({*CURVE_LEVELS, settings.fdr})),
@@ -200,31 +197,6 @@ def _by_gap(imputer: SafeImputer, released: BoolArray) -> GapHistogram:
     return {
         **_histogram(gap, released[has]),
         "no_earlier_value": {"released": int(without.sum()), "withheld": int((~without).sum())},
-    }
-
-
-def _distribution(imputer: SafeImputer, imputations: pl.DataFrame) -> Distribution:
-    value, released = imputations["value"].to_numpy(), imputations["released"].to_numpy()
-    return {
-        "measured": _spread(imputer.calibrated_.truth),
-        "released": _spread(value[released]),
-        "withheld": _spread(value[~released]),
-        "warning": (
-            "Released values are no random sample of the missing ones: do not compute cohort statistics, such as a "
-            "mean or a share above a limit, from them alone."
-        ),
-    }
-
-
-def _spread(values: FloatArray) -> Spread:
-    there = values[np.isfinite(values)]
-    if not len(there):
-        return {"values": 0, "mean": None, "median": None}
-    mean = float(there.mean())
-    return {
-        "values": len(there),
-        "mean": mean if math.isfinite(mean) else None,
-        "median": float(np.median(there)),
     }
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from safeimpute.evaluation.run_summary import MeasuringSummary, RunSummary
+from safeimpute.evaluation.run_summary import Distribution, MeasuringSummary, RunSummary
 from safeimpute.evaluation.subgroups import GroupOutcome
 from safeimpute.report.background import data_content, model_card
 from safeimpute.report.manifest import Manifest
@@ -261,16 +261,53 @@ def _share(share: float | None) -> str:
     return "too few" if share is None else percent(share)
 
 
-def _distribution(summary: RunSummary) -> dict[str, str] | None:
+def _distribution(summary: RunSummary) -> dict[str, Any] | None:
+    """What the release does to the distribution, in sentences and by fifths of the imputed value."""
     found, unit = summary["distribution"], summary["unit"]
-    means = {kind: found[kind]["mean"] for kind in ("released", "withheld", "measured")}
-    said = [f"{kind} {quantity(mean, unit)}" for kind, mean in means.items() if mean is not None]
     if not summary["released"]:
         return None
+    kinds = ("released", "withheld", "measured")
+    means = {kind: found[kind]["mean"] for kind in kinds}  # type: ignore[literal-required]
+    said = [f"{kind} {quantity(mean, unit)}" for kind, mean in means.items() if mean is not None]
     return {
         "means": f"Mean values: {', '.join(said)}.",
+        "truth": _passing_words(found, unit),
+        "cohort": _cohort_words(found, unit),
+        "fifths": [
+            [
+                f"{number(each['low'])} to {quantity(each['high'], unit)}",
+                f"{each['missing']:,}",
+                percent(each["released"] / each["missing"]),
+                round(100 * each["released"] / each["missing"], 2),
+            ]
+            for each in found["fifths"]
+        ],
         "warning": sentence(found["warning"]),
+        "instead": sentence(found["instead"]),
     }
+
+
+def _passing_words(found: Distribution, unit: str | None) -> str:
+    passing, stopped = found["passing"]["mean"], found["stopped"]["mean"]
+    if passing is None or stopped is None:
+        return ""
+    return (
+        f"Among measured visits, weighted to stand for missing ones, those this rule would release were measured at "
+        f"{quantity(passing, unit)} on average, those it would withhold at {quantity(stopped, unit)}."
+    )
+
+
+def _cohort_words(found: Distribution, unit: str | None) -> str:
+    means = found["means"]
+    measured, filled, expected = means["measured"], means["with_released"], means["expected"]
+    if measured is None or filled is None or expected is None:
+        return ""
+    further = abs(filled - expected) > abs(measured - expected)
+    return (
+        f"The mean of all visits is {quantity(measured, unit)} from measured values alone and {quantity(filled, unit)} "
+        f"with released values filled in; weighted for who gets measured it is expected at {quantity(expected, unit)}. "
+        f"Filling in moves it {'further away' if further else 'nearer here, which it need not'}."
+    )
 
 
 def _without_earlier(summary: RunSummary) -> str | None:

@@ -18,6 +18,7 @@ from safeimpute.evaluation.evaluate import Accuracy, ReleaseSummary
 from safeimpute.evaluation.metrics import MeanSe
 from safeimpute.evaluation.run_summary import Histogram, LevelOutcome, RiskGroup, RunSummary
 from safeimpute.report import data_figures
+from safeimpute.report.draws_folder import tipping_figure
 from safeimpute.report.figure_style import count_axis, in_percent, one_panel, save, styled, thousands
 from safeimpute.report.palette import (
     ERROR,
@@ -67,6 +68,8 @@ def draw_figures(folder: Path) -> list[Path]:
     figures: dict[str, Draw] = {}
     if (folder / "summary.json").is_file():
         figures |= _run_figures(read_summary(folder))
+    if (folder / "draws.json").is_file():
+        figures["tipping_points"] = lambda: tipping_figure(folder)
     if (folder / "evaluation.json").is_file():
         text = (folder / "evaluation.json").read_text(encoding="utf-8")
         figures |= _evaluation_figures(cast("EvaluationContent", json.loads(text)))

@@ -17,6 +17,7 @@ class Stream(IntEnum):
     REPARTITION = 14
     RISK = 15
     TEST = 16
+    DRAWS = 21
 
 
 class Hashed(IntEnum):

@@ -1,0 +1,250 @@
+"""What each way of going on with missing values does to what people compute from them, judged by known values.
+
+Known values are hidden, or the truth of a simulated cohort is given. Every way then estimates the same quantities as
+if nobody knew; beside them stands what the same analysis says with nothing missing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import stats
+
+from safeimpute.evaluation.advice import advise
+from safeimpute.evaluation.downstream_result import Downstream, QuantityOutcome, WayOutcome
+from safeimpute.evaluation.metrics import mean_se
+from safeimpute.evaluation.outcome_model import judge, predict_across
+from safeimpute.evaluation.quantities import Estimated, mean_of, quantile_of, share_above, slope_of
+from safeimpute.evaluation.ways import (
+    NOTHING_MISSING,
+    Completed,
+    Interval,
+    complete,
+    interval_of,
+    nothing_missing,
+)
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
+from safeimpute.runtime.progress import Progress, silent
+from safeimpute.selection.calibrate import Range, fit_question
+from safeimpute.selection.draws import draws_of, learn_predictive
+from safeimpute.selection.release import rule_of
+from safeimpute.settings import Settings
+from safeimpute.splits.hiding import HideBy, hide_some, hiding_rng, roles_with_hidden
+from safeimpute.splits.questions import draw_roles, question_of
+
+QUANTILES = {"10th percentile": 0.1, "median": 0.5, "90th percentile": 0.9}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is computed, from which visits, and how known values are hidden."""
+
+    limits: tuple[float, ...]  # of the target: shares above, who crosses
+    regressor: FloatArray  # one per visit; NaN where unknown
+    regressor_name: str
+    outcome: FloatArray | None = None  # 0 or 1 per visit; NaN where unknown
+    outcome_name: str = ""
+    hide_by: HideBy = "random"
+    hide: float = 0.3  # share of the known values
+    splits: int = 3
+    draws: int = 20
+
+
+@dataclass(frozen=True)
+class _Found:
+    """One quantity by one way in one split."""
+
+    interval: Interval | None
+    value: float
+    spoken_for: float
+
+
+Table = Mapping[tuple[str, str], _Found]  # by quantity and way
+
+
+def run_downstream(
+    visits: VisitArrays,
+    settings: Settings,
+    plan: Plan,
+    truth: FloatArray | None = None,
+    plausible: Range | None = None,
+    device: str = "cpu",
+    progress: Progress = silent,
+) -> Downstream:
+    """Fit on several splits, go on in every way, and gather; with `truth` nothing is hidden and one fit is enough."""
+    tables, counts = [], []
+    for number in range(plan.splits):
+        progress(f"split {number + 1} of {plan.splits}", number / plan.splits)
+        seeded = replace(settings, random_state=settings.random_state + number)
+        table, count = _one_split(visits, seeded, plan, truth, plausible, device)
+        tables.append(table)
+        counts.append(count)
+    means = np.mean(counts, axis=0)
+    return {
+        "splits": plan.splits,
+        "visits": int(means[0]),
+        "hidden": float(means[1]),
+        "released": float(means[2]),
+        "quantities": _gathered(tables),
+    }
+
+
+def _one_split(
+    visits: VisitArrays,
+    settings: Settings,
+    plan: Plan,
+    truth: FloatArray | None,
+    plausible: Range | None,
+    device: str,
+) -> tuple[Table, tuple[float, float, float]]:
+    seed = settings.random_state
+    if truth is None:
+        hidden = hide_some(visits, plan.hide, plan.hide_by, hiding_rng(seed))
+        roles, known = roles_with_hidden(visits, hidden, seed), visits.target_values
+    else:
+        roles = draw_roles(visits, seed)
+        known = np.where(np.isnan(visits.target_values), truth, visits.target_values)
+    question = question_of(visits, settings.preset, settings.claim, roles)
+    fitted, calibrated = fit_question(visits, question, settings, plausible, device, limits=plan.limits)
+    released = calibrated.release(settings.allowed_error, rule_of(settings)).released
+    predictive = learn_predictive(calibrated, fitted.frozen, plausible, seed, device)
+    rng = np.random.default_rng([seed, 18])
+    ways = complete(calibrated, released, draws_of(predictive, plan.draws, seed), settings, rng)
+    there = np.isfinite(known)
+    rows = [way.at(there) for way in (nothing_missing(known), *ways)]
+    table = _quantities(rows, visits.patient[there], known[there], _at(plan, there))
+    share = float(question.candidate[there].mean())
+    return table, (float(there.sum()), share, float(released.mean()) if len(released) else 0.0)
+
+
+def _at(plan: Plan, rows: BoolArray) -> Plan:
+    outcome = None if plan.outcome is None else plan.outcome[rows]
+    return replace(plan, regressor=plan.regressor[rows], outcome=outcome)
+
+
+def _quantities(ways: Sequence[Completed], patient: IntArray, truth: FloatArray, plan: Plan) -> Table:
+    found: dict[tuple[str, str], _Found] = {}
+    for way in ways:
+        rows, spoken = way.available, float(way.available.mean())
+        for name, interval in _estimates(way.at(rows), patient[rows], plan.regressor[rows], plan).items():
+            found[name, way.way] = _Found(interval, interval.estimate, spoken)
+        for name, value in _decisions(way, patient, truth, plan).items():
+            found[name, way.way] = _Found(None, value, spoken)
+        for name, interval in _prediction(way, patient, plan).items():
+            found[name, way.way] = _Found(interval, interval.estimate, spoken)
+    return found
+
+
+def _estimates(way: Completed, patient: IntArray, regressor: FloatArray, plan: Plan) -> dict[str, Interval]:
+    """Means, quantiles, shares and a slope, from visits that all have a value."""
+    columns, weight = way.values.T, way.weight
+    found = {"mean": interval_of([mean_of(each, patient, weight) for each in columns])}
+    for name, chance in QUANTILES.items():
+        found[name] = interval_of([quantile_of(each, chance, patient, weight) for each in columns])
+    for limit in plan.limits:
+        shares = [share_above(each, limit, patient, weight) for each in columns]
+        found[f"share at or above {limit:g}"] = interval_of(shares)
+    there = np.isfinite(regressor)
+    if plan.regressor_name and there.sum() > 2:
+        slopes: list[Estimated] = [
+            slope_of(each[there], regressor[there], patient[there], weight[there]) for each in columns
+        ]
+        found[f"slope on {plan.regressor_name}"] = interval_of(slopes)
+    return found
+
+
+def _decisions(way: Completed, patient: IntArray, truth: FloatArray, plan: Plan) -> dict[str, float]:
+    """How patients are ranked, and who is found on which side of a limit; a visit without a value is not found."""
+    rows = way.available
+    patients = int(patient.max()) + 1
+    middle, count = way.values[rows].mean(axis=1), np.bincount(patient[rows], minlength=patients)
+    own = np.bincount(patient[rows], middle, minlength=patients) / np.maximum(count, 1)
+    own = np.where(count > 0, own, middle.mean() if len(middle) else 0.0)  # nothing known: in the middle
+    there = np.bincount(patient, minlength=patients)
+    true = np.bincount(patient, truth, minlength=patients) / np.maximum(there, 1)
+    ranks = stats.spearmanr(own[there > 0], true[there > 0]).statistic
+    found = {"ranking of patients": float(ranks)}
+    for limit in plan.limits:
+        above = np.zeros(len(truth), dtype=bool)
+        above[rows] = np.mean(way.values[rows] >= limit, axis=1) >= 0.5
+        really = truth >= limit
+        found[f"found at or above {limit:g}"] = _ratio(above & really, really)
+        found[f"false alarms at {limit:g}"] = _ratio(above & ~really, above)
+    return found
+
+
+def _ratio(part: BoolArray, whole: BoolArray) -> float:
+    return float(part.sum() / whole.sum()) if whole.any() else np.nan
+
+
+def _prediction(way: Completed, patient: IntArray, plan: Plan) -> dict[str, Interval]:
+    """Discrimination and calibration of a model of the outcome from the target and the regressor."""
+    if plan.outcome is None:
+        return {}
+    rows = way.available & np.isfinite(plan.outcome) & np.isfinite(plan.regressor)
+    outcome, there = plan.outcome[rows] > 0.5, patient[rows]
+    if outcome.all() or not outcome.any():
+        return {}
+    chances = [
+        predict_across(
+            np.column_stack([each, plan.regressor[rows]]),
+            outcome,
+            there,
+            way.weight[rows],
+            np.random.default_rng(18),
+        )
+        for each in way.values[rows].T
+    ]
+    told = judge(np.mean(chances, axis=0), outcome, there, np.random.default_rng(19))
+    if told is None:
+        return {}
+    figures = {
+        f"AUC for {plan.outcome_name}": told.auc,
+        f"calibration slope for {plan.outcome_name}": told.slope,
+    }
+    return {
+        name: Interval(value, se, value - 1.96 * se, value + 1.96 * se)
+        for name, (value, se) in figures.items()
+    }
+
+
+def _gathered(tables: Sequence[Table]) -> list[QuantityOutcome]:
+    names = list(dict.fromkeys(name for table in tables for name, _ in table))
+    ways = list(dict.fromkeys(way for table in tables for _, way in table))
+    gathered: list[QuantityOutcome] = []
+    for name in names:
+        by_way = {way: _over_splits(tables, name, way) for way in ways}
+        kind = kind_of(name)
+        told = {way: each for way, each in by_way.items() if each is not None}
+        gathered.append({"quantity": name, "kind": kind, "ways": told, "advice": advise(name, kind, told)})
+    return gathered
+
+
+def kind_of(quantity: str) -> str:
+    """Whether a quantity is estimated, or says how well something works."""
+    if quantity.startswith(("ranking", "found", "AUC")):
+        return "performance"
+    return "error" if quantity.startswith("false alarms") else "estimate"
+
+
+def _over_splits(tables: Sequence[Table], name: str, way: str) -> WayOutcome | None:
+    pairs = [
+        (table[name, way], table[name, NOTHING_MISSING])
+        for table in tables
+        if (name, way) in table and (name, NOTHING_MISSING) in table
+    ]
+    pairs = [pair for pair in pairs if np.isfinite(pair[0].value) and np.isfinite(pair[1].value)]
+    if not pairs:
+        return None
+    both = [(own.interval, whole.interval) for own, whole in pairs if own.interval and whole.interval]
+    return {
+        "estimate": mean_se([own.value for own, _ in pairs]),
+        "off": mean_se([own.value - whole.value for own, whole in pairs]),
+        "lower": float(np.mean([own.lower for own, _ in both])) if both else None,
+        "upper": float(np.mean([own.upper for own, _ in both])) if both else None,
+        "covers": float(np.mean([own.covers(whole.estimate) for own, whole in both])) if both else None,
+        "width": float(np.mean([own.width / max(whole.width, 1e-300) for own, whole in both]))
+        if both
+        else None,
+        "spoken_for": float(np.mean([own.spoken_for for own, _ in pairs])),
+    }

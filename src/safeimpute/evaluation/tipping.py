@@ -1,0 +1,171 @@
+"""Tipping points: how far unmeasured values would have to lie from the draws before a conclusion turns (arrays)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypedDict
+
+import numpy as np
+
+from safeimpute.evaluation.quantities import Estimated, mean_of, share_above, slope_of
+from safeimpute.evaluation.ways import interval_of
+from safeimpute.records.arrays import FloatArray, IntArray
+
+OPEN = "not settled"
+
+
+class TippingRow(TypedDict):
+    """What one shift of the unmeasured values gives."""
+
+    delta: float
+    estimate: float
+    lower: float
+    upper: float
+    conclusion: str
+
+
+class TippingQuantity(TypedDict):
+    """One quantity over all shifts, what it is held against, and where its conclusion turns."""
+
+    quantity: str
+    reference: float | None  # a limit, or no association; None: there is nothing to conclude
+    rows: list[TippingRow]
+    turns_below: (
+        float | None
+    )  # the shift, at or below 0, at which the conclusion turns; None: none tried does
+    turns_above: float | None
+    words: str
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Completed visits: measured targets, and draws at the others."""
+
+    values: FloatArray  # visits x draws
+    candidates: IntArray  # rows that were drawn
+    patient: IntArray
+    low: float  # what the target can be
+    high: float
+
+    def shifted(self, delta: float) -> FloatArray:
+        """The same with every drawn value moved, within what the target can be."""
+        values = self.values.copy()
+        values[self.candidates] = np.clip(values[self.candidates] + delta, self.low, self.high)
+        return values
+
+
+Analysis = Callable[[FloatArray], Estimated]
+
+
+def tipping_points(
+    drawn: Drawn,
+    deltas: Sequence[float],
+    unit: str,
+    limit: float | None = None,
+    regressor: FloatArray | None = None,
+    regressor_name: str = "",
+) -> list[TippingQuantity]:
+    """The mean (against a limit), the share at or above the limit and the slope on a regressor, at every shift."""
+    patient = drawn.patient
+    analyses: list[tuple[str, float | None, Analysis]] = [
+        ("mean", limit, lambda values: mean_of(values, patient)),
+    ]
+    if limit is not None:
+        analyses.append(
+            (f"share at or above {limit:g}", None, lambda values: share_above(values, limit, patient))
+        )
+    if regressor is not None:
+        there = np.isfinite(regressor)
+        x, who = regressor[there], patient[there]
+        analyses.append((f"slope on {regressor_name}", 0.0, lambda values: slope_of(values[there], x, who)))
+    steps = sorted({*deltas, 0.0})
+    tables = {delta: drawn.shifted(delta) for delta in steps}
+    return [_quantity(name, reference, analyse, tables, unit) for name, reference, analyse in analyses]
+
+
+def _quantity(
+    name: str, reference: float | None, analyse: Analysis, tables: dict[float, FloatArray], unit: str
+) -> TippingQuantity:
+    rows: list[TippingRow] = []
+    for delta, values in tables.items():
+        found = interval_of([analyse(np.ascontiguousarray(column)) for column in values.T])
+        rows.append(
+            {
+                "delta": delta,
+                "estimate": found.estimate,
+                "lower": found.lower,
+                "upper": found.upper,
+                "conclusion": conclude(name, found.lower, found.upper, reference),
+            }
+        )
+    below, above = turning(rows, reference, -1), turning(rows, reference, 1)
+    words = _words(name, rows, reference, below, above, unit)
+    return {
+        "quantity": name,
+        "reference": reference,
+        "rows": rows,
+        "turns_below": below,
+        "turns_above": above,
+        "words": words,
+    }
+
+
+def conclude(name: str, lower: float, upper: float, reference: float | None) -> str:
+    """What an interval says about a reference."""
+    if reference is None:
+        return ""
+    low, high = ("negative", "positive") if name.startswith("slope") else ("below", "above")
+    if upper < reference:
+        return low if reference == 0 else f"{low} {reference:g}"
+    if lower > reference:
+        return high if reference == 0 else f"{high} {reference:g}"
+    return OPEN
+
+
+def turning(rows: Sequence[TippingRow], reference: float | None, side: int) -> float | None:
+    """The first shift away from 0, on one side, at which the conclusion is another; between steps, a straight line."""
+    if reference is None:
+        return None
+    ordered = sorted((row for row in rows if side * row["delta"] >= 0), key=lambda row: abs(row["delta"]))
+    for before, after in pairwise(ordered):
+        if after["conclusion"] != before["conclusion"]:
+            return _crossing(before, after, reference)
+    return None
+
+
+def _crossing(before: TippingRow, after: TippingRow, reference: float) -> float:
+    """Where an end of the interval meets the reference."""
+    found = []
+    ends = [(before["lower"], after["lower"]), (before["upper"], after["upper"])]
+    for start, stop in ends:
+        if (start - reference) * (stop - reference) <= 0 and start != stop:
+            share = (reference - start) / (stop - start)
+            found.append(before["delta"] + share * (after["delta"] - before["delta"]))
+    return min(found, key=abs) if found else after["delta"]
+
+
+def _words(
+    name: str,
+    rows: Sequence[TippingRow],
+    reference: float | None,
+    below: float | None,
+    above: float | None,
+    unit: str,
+) -> str:
+    now = next(row for row in rows if row["delta"] == 0)
+    ends = f"{now['estimate']:.3g} ({now['lower']:.3g} to {now['upper']:.3g})"
+    if reference is None:
+        span = f"{min(r['estimate'] for r in rows):.3g} to {max(r['estimate'] for r in rows):.3g}"
+        return f"The {name} is {ends} as drawn, and from {span} over the shifts tried."
+    turns = [
+        f"{abs(shift):.2g}{unit} {'lower' if shift < 0 else 'higher'}"
+        for shift in (below, above)
+        if shift is not None
+    ]
+    settled = now["conclusion"] != OPEN
+    against = f" against {reference:g}" if reference else ""
+    said = f"As drawn the {name} is {ends}: {now['conclusion'] if settled else OPEN + against}."
+    if not turns:
+        return f"{said} No shift tried changes that."
+    verb = "That turns" if settled else "It would be settled"
+    return f"{said} {verb} where unmeasured values are {' or '.join(turns)} than drawn."

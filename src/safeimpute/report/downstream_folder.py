@@ -1,0 +1,137 @@
+"""What `downstream` leaves behind: the result as JSON, one table, one figure, one sentence of advice per quantity."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from safeimpute.evaluation.downstream_result import Downstream, QuantityOutcome, WayOutcome
+from safeimpute.evaluation.ways import DRAWN, NOTHING_MISSING, RELEASED
+from safeimpute.report import palette
+from safeimpute.report.figure_style import in_percent, save, styled
+from safeimpute.report.run_folder import write_json
+
+HEADER = (
+    "Quantity",
+    "Way",
+    "Estimate",
+    "Off by (± SE)",
+    "Interval holds it",
+    "Interval width",
+    "Visits with a value",
+)
+COLUMNS = 3
+CAPTION = (
+    "Dots: the estimate by each way, mean over splits; bars: its 95 % interval. Dashed line: what the same analysis "
+    "says with nothing missing."
+)
+
+READING = (
+    "*Interval holds it*: share of splits whose 95 % interval holds the figure with nothing missing. That is easier "
+    "than holding the population's, so a good way comes near 100 %. *Interval width*: times that with nothing missing; "
+    "below 1 it is too sure, since values are missing. A visit without a value counts as not found above a limit, and "
+    "a patient without any is ranked in the middle."
+)
+
+
+def write_downstream(folder: Path, result: Downstream, target: str, unit: str | None) -> None:
+    """Write downstream.json, downstream.md and figures/downstream."""
+    write_json(result, folder / "downstream.json")
+    (folder / "downstream.md").write_text(downstream_page(result, target, unit), encoding="utf-8")
+    with styled():
+        figure = draw_downstream(result, target, unit)
+    save(figure, folder / "figures", "downstream")
+
+
+def downstream_page(result: Downstream, target: str, unit: str | None) -> str:
+    """The table and the advice as markdown."""
+    lines = [
+        f"# What to do with missing {palette.plain_text(target, 60)}",
+        "",
+        heading(result, unit),
+        "",
+        "## Advice",
+        "",
+        *(f"- {each['advice']}" for each in result["quantities"]),
+        "",
+        "## Table",
+        "",
+        f"| {' | '.join(HEADER)} |",
+        "|" + "---|" * len(HEADER),
+        *(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in downstream_rows(result)),
+        "",
+        "![Each quantity by each way](figures/downstream.png)",
+        "",
+        CAPTION,
+        "",
+        READING,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def heading(result: Downstream, unit: str | None) -> str:
+    """What was done, in a sentence or two."""
+    splits = "one fit" if result["splits"] == 1 else f"{result['splits']} fits"
+    return (
+        f"{result['visits']:,} visits with a known value, {palette.percent(result['hidden'])} of them treated as "
+        f"missing; {palette.percent(result['released'])} of those were released; {splits}. Values in "
+        f"{palette.plain_text(unit, 16) if unit else 'the table’s unit'}."
+    )
+
+
+def downstream_rows(result: Downstream) -> list[list[str]]:
+    """One row per quantity and way; a quantity is named once."""
+    rows = []
+    for quantity in result["quantities"]:
+        for place, (way, told) in enumerate(quantity["ways"].items()):
+            rows.append([quantity["quantity"] if place == 0 else "", way, *_cells(told, way)])
+    return rows
+
+
+def _cells(told: WayOutcome, way: str) -> list[str]:
+    off = "–" if way == NOTHING_MISSING else f"{told['off']['mean']:+.3g}"
+    if way != NOTHING_MISSING and told["off"]["se"] is not None:
+        off += f" ± {told['off']['se']:.2g}"
+    covers = "–" if told["covers"] is None or way == NOTHING_MISSING else palette.percent(told["covers"])
+    width = "–" if told["width"] is None else f"{told['width']:.2f}"
+    return [f"{told['estimate']['mean']:.4g}", off, covers, width, palette.percent(told["spoken_for"])]
+
+
+def draw_downstream(result: Downstream, target: str, unit: str | None) -> Figure:
+    """One small forest plot per quantity, the ways from top to bottom."""
+    shown = [each for each in result["quantities"] if NOTHING_MISSING in each["ways"]]
+    rows = -(-len(shown) // COLUMNS)
+    figure = Figure(figsize=(3.2 * COLUMNS + 2.4, 2.15 * rows + 0.9))
+    panels = figure.subplots(rows, COLUMNS, sharey=True, squeeze=False)
+    names = list(dict.fromkeys(way for each in shown for way in each["ways"] if way != NOTHING_MISSING))
+    for axes in panels.ravel()[len(shown) :]:
+        axes.set_visible(False)
+    for axes, quantity in zip(panels.ravel(), shown, strict=False):
+        _forest(axes, quantity, names)
+    for row in panels:
+        row[0].set_yticks(range(len(names)), names)
+    panels[0, 0].set_ylim(len(names) - 0.5, -0.5)
+    title = f"{palette.with_unit(target, unit)}: what each way makes of it"
+    figure.suptitle(f"{title}\ndashed: nothing missing; bars: 95 % intervals", fontsize=11)
+    return figure
+
+
+def _forest(axes: Axes, quantity: QuantityOutcome, names: Sequence[str]) -> None:
+    whole = quantity["ways"][NOTHING_MISSING]
+    for place, way in enumerate(names):
+        told = quantity["ways"].get(way)
+        if told is None or told["estimate"]["mean"] is None:
+            continue
+        colour = {DRAWN: palette.RELEASED, RELEASED: palette.ERROR}.get(way, palette.MUTED)
+        if told["lower"] is not None and told["upper"] is not None:
+            axes.plot([told["lower"], told["upper"]], [place, place], color=colour, linewidth=2.4)
+        axes.plot(told["estimate"]["mean"], place, "o", color=colour, markersize=6)
+    axes.axvline(whole["estimate"]["mean"] or 0.0, color=palette.INK, linestyle="--", linewidth=1.2)
+    axes.grid(visible=False)
+    axes.locator_params(axis="x", nbins=4)
+    axes.margins(x=0.12)
+    better = {"performance": " (more is better)", "error": " (less is better)"}.get(quantity["kind"], "")
+    name = palette.plain_text(quantity["quantity"], 34)
+    in_percent(axes, x=name.startswith(("share", "found", "false alarms")))
+    axes.set_title(f"{name[:1].upper()}{name[1:]}{better}", fontsize=9)

@@ -1,0 +1,87 @@
+"""Draws, tipping points and downstream from the command line."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from safeimpute.cli import app
+from safeimpute.errors import OptionError
+
+QUICK = "[best]\nfolds = 3\nanalogues = 4\n"
+LEVELS = ("--target", "hba1c", "--tolerance", "0.6", "--fdr", "0.2")
+
+
+def invoke(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("draws")
+    (made / "quick.toml").write_text(QUICK)
+    invoke("simulate", "mimic4", "--patients", 120, "--seed", 4, "-o", made / "visits.parquet", "--quiet")
+    return made
+
+
+def test_a_run_with_draws_leaves_all_of_it(folder: Path) -> None:
+    shifts = ("--delta", "-1,-0.5,0.5,1", "--limit", 7.5, "--covariate", "age")
+    told = invoke(
+        "run", folder / "visits.parquet", *LEVELS, "--config", folder / "quick.toml", "--draws", 4, "--mice", *shifts,
+        "-o", folder / "out",
+    )  # fmt: skip
+    visits = pl.read_parquet(folder / "visits.parquet")
+    missing = visits["hba1c"].null_count()
+    assert f"Draws: 4 of each of {missing:,} missing values" in told
+    assert len(pl.read_parquet(folder / "out/draws.parquet")) == 4 * missing
+    summary = json.loads((folder / "out/draws.json").read_text())
+    assert [each["quantity"] for each in summary["tipping"]] == [
+        "mean",
+        "share at or above 7.5",
+        "slope on age",
+    ]
+    assert [row["delta"] for row in summary["tipping"][0]["rows"]] == [-1, -0.5, 0, 0.5, 1]
+    assert 0.75 < summary["coverage"]["0.9"] < 1
+    long = pl.read_csv(folder / "out/mice_long.csv")
+    assert long[".imp"].unique().sort().to_list() == [0, 1, 2, 3, 4]
+    assert len(pl.read_csv(folder / "out/mice_wide.csv")) == len(visits)
+    there = {path.name for path in (folder / "out").rglob("*")}
+    assert {"tipping.csv", "tipping_points.png", "reporting.md", "model_card.md"} <= there
+    assert "4 draws of every missing value" in (folder / "out/reporting.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (("--limit", 7.5), "give --delta"),
+        (("--mice",), "--draws 20"),
+        (("--delta", "a,b"), "is not a list of numbers"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_the_fit(
+    folder: Path, told: tuple[object, ...], said: str
+) -> None:
+    with pytest.raises(OptionError, match=said):
+        invoke("run", folder / "visits.parquet", *LEVELS, *told, "-o", folder / "never")
+    assert not (folder / "never").exists()
+
+
+@pytest.mark.full
+def test_downstream_from_the_command_line(folder: Path) -> None:
+    visits = pl.read_parquet(folder / "visits.parquet").with_columns(event=(pl.col("age") > 60).cast(pl.Int8))
+    visits.write_parquet(folder / "with_event.parquet")
+    truth = folder / "visits.truth.parquet"
+    told = invoke(
+        "downstream", folder / "with_event.parquet", *LEVELS, "--config", folder / "quick.toml", "--draws", 4,
+        "--truth", truth, "--outcome", "event", "--limits", "6.5,8", "-o", folder / "down", "--json", folder / "d.json",
+    )  # fmt: skip
+    assert "mean: use " in told
+    found = json.loads((folder / "d.json").read_text())
+    assert found["visits"] == len(visits)
+    names = [each["quantity"] for each in found["quantities"]]
+    assert {"AUC for event", "share at or above 6.5", "found at or above 8"} <= set(names)
+    assert (folder / "down/figures/downstream.svg").is_file()
