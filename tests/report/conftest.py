@@ -9,7 +9,7 @@ import pytest
 
 from safeimpute.evaluation.data_profile import DataProfile, profile_data
 from safeimpute.evaluation.evaluate import ReleaseSummary
-from safeimpute.evaluation.run_summary import Histogram, MeasuringSummary, RunSummary
+from safeimpute.evaluation.run_summary import GatheringGroup, Histogram, MeasuringSummary, RunSummary
 from safeimpute.evaluation.subgroups import Judgement, Subgroup, describe_subgroups
 from safeimpute.records.arrays import BoolArray, FloatArray
 from safeimpute.records.bundled import load_pbc
@@ -29,6 +29,26 @@ class _Made:
     released: BoolArray
     judged: int
     rng: np.random.Generator
+
+
+def _gathering(missing: int) -> list[GatheringGroup]:
+    return [
+        {
+            "group": name,
+            "missing": missing // 3,
+            "cells": [
+                {
+                    "fdr": level,
+                    "released": 40 + 10 * place,
+                    "share": None if place == 2 else 0.1 + 0.2 * place,
+                    "own_released": 30,
+                    "own_share": 0.15,
+                }
+                for level in (0.1, 0.2, 0.35)
+            ],
+        }
+        for place, name in enumerate(("low", "middle", "top"))
+    ]
 
 
 def _made() -> _Made:
@@ -107,7 +127,9 @@ def summary() -> RunSummary:
         "risk_is_probability": True,
         "cutoffs": [
             {
-                "group": 0,
+                "group": "",
+                "missing": missing,
+                "released": kept,
                 "risk": 0.433,
                 "share": 0.18,
                 "patients": 108.0,
@@ -115,6 +137,17 @@ def summary() -> RunSummary:
                 "words": "Values with a risk of up to 0.433 are released.",
             }
         ],
+        "groups_by": [],
+        "risk_cap": None,
+        "bound": {
+            "confidence": 0.9,
+            "values": kept,
+            "risky": kept // 3,
+            "share": 0.31,
+            "words": f"With 90 % confidence, at most {kept // 3} of these {kept} released values are off.",
+            "survives": "This bound holds for every level at once.",
+        },
+        "gathering": [{"by": by, "groups": _gathering(missing)} for by in ("value", "history", "sex")],
         "measuring": MEASURING,
         "sensitivity": [{"gamma": 1.0, "released": kept}, {"gamma": 1.5, "released": 17}],
         "by_risk": _histogram(released, rng.beta(2.0, 5.0, missing)),
@@ -169,6 +202,7 @@ def summary() -> RunSummary:
                 "risky": 0.9 * a if a > 0.05 else 0.0,
                 "power": min(1.0, 2.2 * a) if a > 0.05 else 0.0,
                 "mae": 30.0 if a > 0.05 else None,
+                "bound": int(missing * a) // 3 if a > 0.05 else 0,
             }
             for a in LEVELS
         ],

@@ -19,7 +19,18 @@ from safeimpute.report.palette import number, percent, plain_text
 from safeimpute.report.svg import from_zero, nice_ticks
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x07\u202e{{ 7*7 }}$x$"
-SECTIONS = ["promise", "measuring", "curve", "released", "risk", "data", "accuracy", "subgroups", "card"]
+SECTIONS = [
+    "promise",
+    "measuring",
+    "curve",
+    "gathering",
+    "released",
+    "risk",
+    "data",
+    "accuracy",
+    "subgroups",
+    "card",
+]
 
 
 class Tags(HTMLParser):
