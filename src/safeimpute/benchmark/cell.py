@@ -25,7 +25,6 @@ from pathlib import Path
 import numpy as np
 
 from safeimpute.benchmark.cells import Arrays, CellName, Study, read_study, save_cell, save_failure
-from safeimpute.benchmark.effort import scaled
 from safeimpute.benchmark.hold_out import hold_out_trial, impute_held_out
 from safeimpute.benchmark.registry import METHODS
 from safeimpute.benchmark.result import CellFigures, Machine, packed
@@ -127,7 +126,7 @@ def _best(study: Study, visits: VisitArrays, name: CellName, device: str) -> Fit
 def _paper(study: Study, visits: VisitArrays, name: CellName, device: str) -> Fits:
     """`paper` as shipped, by its hold-out; alone it is judged, as published, without fallback edges."""
     trial, machine = _shipped(study, visits, name, device)
-    imputer = network_alone(paper_settings(study.effort))
+    imputer = network_alone(study.settings(visits, "paper", name.seed).paper)
     value = impute_openly(imputer, visits, name.seed, study.test_fraction, device=device)
     seconds = {stage: trial.seconds[stage] for stage in ("graph", "fit", "risk")}
     held_out = Imputation(trial.estimates.value, trial.estimates.signals)
@@ -143,22 +142,20 @@ def network_alone(paper: PaperSettings) -> Imputer:
 
 def _again(study: Study, visits: VisitArrays, name: CellName, device: str) -> Imputation:
     """The second fit."""
-    roles = draw_roles(visits, name.seed, study.test_fraction)
-    return impute_held_out(METHODS[name.method], visits, roles, name.seed, study.effort, device)
+    roles, method = draw_roles(visits, name.seed, study.test_fraction), METHODS[name.method]
+    if name.method == "best":
+        from safeimpute.systems.best.system import BestImputer
+
+        return impute_held_out(BestImputer(study.best), visits, roles, name.seed, stops=False, device=device)
+    imputer = method.make(study.effort)
+    return impute_held_out(imputer, visits, roles, name.seed, stops=method.stops, device=device)
 
 
 def _shipped(study: Study, visits: VisitArrays, name: CellName, device: str) -> tuple[Trial, Machine]:
     """A preset on the split as its users have it, the networks trained for the study's share of the rounds."""
     preset = study.settings(visits, "paper" if name.method == "paper" else "best", name.seed)
-    told = replace(preset, paper=paper_settings(study.effort))
-    trials = run_trials(visits, told, 1, study.test_fraction, plausible=study.plausible, device=device)
+    trials = run_trials(visits, preset, 1, study.test_fraction, plausible=study.plausible, device=device)
     return trials[0], _machine(device)
-
-
-def paper_settings(effort: float) -> PaperSettings:
-    """The published settings, at a share of the rounds."""
-    paper = PaperSettings()
-    return replace(paper, gcn=replace(paper.gcn, epochs=scaled(paper.gcn.epochs, effort)))
 
 
 def _auc(trial: Trial) -> float | None:

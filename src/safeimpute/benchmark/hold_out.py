@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from safeimpute.benchmark.registry import Method
 from safeimpute.benchmark.tasks import held_out_task
 from safeimpute.evaluation.trials import Trial
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
@@ -14,7 +13,7 @@ from safeimpute.splits.streams import Stream, generator
 from safeimpute.systems.best.blend import Blended
 from safeimpute.systems.best.evidence import learn_source, read_evidence
 from safeimpute.systems.best.risk import fit_risk, risk_features
-from safeimpute.systems.protocol import Estimates, Imputation
+from safeimpute.systems.protocol import Estimates, Imputation, Imputer
 from safeimpute.systems.trees import patient_folds
 from safeimpute.tolerance import Tolerance
 
@@ -22,11 +21,17 @@ FOLDS = 5
 
 
 def impute_held_out(
-    method: Method, visits: VisitArrays, roles: Roles, seed: int, effort: float = 1.0, device: str = "cpu"
+    imputer: Imputer,
+    visits: VisitArrays,
+    roles: Roles,
+    seed: int,
+    *,
+    stops: bool = True,
+    device: str = "cpu",
 ) -> Imputation:
     """The second fit of a method: 70 % of what is not tested is visible, calibration and test are hidden."""
-    task = held_out_task(visits, roles, stops=method.stops)
-    return method.make(effort).fit(task, generator(seed, Stream.FIT), device).impute(task)
+    task = held_out_task(visits, roles, stops=stops)
+    return imputer.fit(task, generator(seed, Stream.FIT), device).impute(task)
 
 
 def hold_out_trial(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from safeimpute.cli import options as opt
-from safeimpute.cli.fit_flags import COLUMNS, MACHINE, TABLES, flags_of, levels_flag
+from safeimpute.cli.fit_flags import COLUMNS, MACHINE, flags_of, levels_flag
 from safeimpute.cli.progress import shown_progress
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def benchmark(
         effort=epochs_scale,
         repartitions=repartitions,
         plausible=plausible_range(settings.target, unit),
+        paper=settings.paper,
+        best=settings.best,
     )
     cells = open_study(work or folder / "work", study, table.arrays)
     if not finished_only:
@@ -105,11 +107,6 @@ def _check(context: typer.Context, folder: Path, *, force: bool) -> None:
     """Refuse what a benchmark cannot honour, before any work."""
     from safeimpute.errors import OptionError
 
-    if tables := [name for name in TABLES if name in (context.obj or {})]:
-        raise OptionError(
-            f"configuration file: [{tables[0]}] changes a method's settings, but a benchmark runs all "
-            "methods with their published ones. Leave it out; --epochs-scale shortens the training of all."
-        )
     if context.params["epochs_scale"] == 0:
         raise OptionError("--epochs-scale must be above 0 and at most 1.")
     if (folder / "benchmark.json").exists() and not force:
