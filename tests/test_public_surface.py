@@ -8,7 +8,7 @@ import safeimpute
 
 
 def test_the_public_names_are_frozen() -> None:
-    assert sorted(safeimpute.__all__) == ["SafeImputeError", "SafeImputer", "read_visits"]
+    assert sorted(safeimpute.__all__) == ["SafeImputeError", "SafeImputer", "hide", "read_visits", "release"]
     assert all(getattr(safeimpute, name) is not None for name in safeimpute.__all__)
     with pytest.raises(AttributeError):
         _ = safeimpute.nothing

@@ -5,14 +5,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from safeimpute.errors import SafeImputeError as SafeImputeError
     from safeimpute.estimator import SafeImputer as SafeImputer
+    from safeimpute.foreign.hidden import hide as hide
+    from safeimpute.foreign.release import release as release
     from safeimpute.records.tables import read_visits as read_visits
 
 __version__ = "0.2.0"
-__all__ = ["SafeImputeError", "SafeImputer", "read_visits"]
+__all__ = ["SafeImputeError", "SafeImputer", "hide", "read_visits", "release"]
 
 _HOMES = {
     "SafeImputeError": "safeimpute.errors",
     "SafeImputer": "safeimpute.estimator",
+    "hide": "safeimpute.foreign.hidden",
+    "release": "safeimpute.foreign.release",
     "read_visits": "safeimpute.records.tables",
 }
 

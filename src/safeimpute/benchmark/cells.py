@@ -35,7 +35,7 @@ from safeimpute.settings import (
 from safeimpute.tolerance import Tolerance
 
 STUDY_FILE, VISITS_FILE, CELLS, LOGS = "study.json", "visits.npz", "cells", "logs"
-PROTOCOL = 3  # what a cell does and keeps: 2, all values visible but the test's, then the hold-out; 3, paper by the letter
+PROTOCOL = 3  # what a cell does and keeps; 2: fitted openly, then by the hold-out; 3: paper by the letter
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -58,7 +58,7 @@ class Study:
     def settings(
         self, visits: VisitArrays, preset: PresetName, seed: int, claim: ClaimName | None = None
     ) -> Settings:
-        """What a fit of a preset is told, its networks at the study's effort; without a claim, the one it ships with."""
+        """What a fit of a preset is told, networks at the study's effort; without a claim, the one it ships with."""
         gcn = replace(self.paper.gcn, epochs=scaled(self.paper.gcn.epochs, self.effort))
         return Settings(
             target=visits.lab_names[visits.target],

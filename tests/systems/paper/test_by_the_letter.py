@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from helpers import golden_paper
-from test_cli import invoke
 
+from helpers import golden_paper
 from safeimpute.estimator import SafeImputer
 from safeimpute.neighbours.search import comparable_by_trend
 from safeimpute.records.arrays import VisitArrays
@@ -22,6 +21,7 @@ from safeimpute.splits.questions import draw_roles
 from safeimpute.splits.roles import Task, hide
 from safeimpute.systems.paper.event_graph import build_graph, visit_profiles
 from safeimpute.systems.paper.gcn import NodeInputs, TwoRelationGcn
+from test_cli import invoke
 
 
 @pytest.fixture(scope="module")
