@@ -115,6 +115,16 @@ def release(
     found = hidden if isinstance(hidden, Hidden) else Hidden.load(hidden)
     settings = _settings(found, tolerance, fdr, promise)
     _refuse_second(found)
+    result = _decided(found, imputed, settings, risk, signals)
+    if found.folder is not None:
+        _write(found.folder, result, found)
+    return result
+
+
+def _decided(
+    found: Hidden, imputed: Any, settings: Settings, risk: str | None, signals: Sequence[str]
+) -> Release:
+    """Rank, calibrate, decide: from here on the calibration errors have been used."""
     names = [*([risk] if risk else []), *signals]
     filled = read_filled(found, imputed, names)
     estimates = _estimates(found, filled, settings, risk)
@@ -122,7 +132,7 @@ def release(
     decision = calibrated.release(settings.allowed_error, rule_of(settings))
     found.released = True
     told = _promised(found, calibrated, decision, settings)
-    result = Release(
+    return Release(
         like(_table(found, calibrated, decision, settings), imputed),
         like(_filled_in(found, calibrated, decision), imputed),
         told,
@@ -132,9 +142,6 @@ def release(
         _validation_mae(found, filled),
         risk is not None,
     )
-    if found.folder is not None:
-        _write(found.folder, result, found)
-    return result
 
 
 def _settings(hidden: Hidden, tolerance: float | str, fdr: float, promise: dict[str, Any]) -> Settings:
