@@ -19,12 +19,15 @@ import signal
 import threading
 import time
 import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from safeimpute.benchmark.cells import Arrays, CellName, Study, read_study, save_cell, save_failure
+from safeimpute.benchmark.experiments import EXPERIMENTS, run_experiments
 from safeimpute.benchmark.hold_out import hold_out_trial, impute_held_out
 from safeimpute.benchmark.registry import METHODS
 from safeimpute.benchmark.result import CellFigures, Machine, packed
@@ -45,6 +48,7 @@ from safeimpute.systems.protocol import Imputation, Imputer
 PRESETS = ("paper", "best")
 VALUE, HELD_OUT_VALUE = "value", "held_out_value"  # of every visit, by the first fit and by the second
 OUTCOMES, SHIPPED_OUTCOMES = "outcomes", "shipped_outcomes"  # levels x draws x figures
+Run = Callable[[Study, VisitArrays, CellName, str], tuple[Mapping[str, Any], Arrays]]
 RELEASED = "released"  # packed bits: levels x draws x visits, of a preset as shipped
 
 
@@ -86,6 +90,13 @@ def run_cell(study: Study, visits: VisitArrays, name: CellName, device: str) -> 
             RELEASED: released_sets(fits.shipped, study),
         }
     return figures, kept
+
+
+def run_experiments_cell(
+    study: Study, visits: VisitArrays, name: CellName, device: str
+) -> tuple[Mapping[str, Any], Arrays]:
+    """The paper's own experiments on one split."""
+    return run_experiments(study, visits, name.seed, device)
 
 
 def impute_openly(
@@ -246,7 +257,8 @@ def main() -> None:
     _end_with(given.parent)
     name, start = CellName(given.seed, given.method), time.perf_counter()
     try:
-        figures, arrays = run_cell(*read_study(given.folder), name, given.device)
+        run: Run = run_experiments_cell if name.method == EXPERIMENTS else run_cell
+        figures, arrays = run(*read_study(given.folder), name, given.device)
     except Exception as error:
         traceback.print_exc()
         save_failure(given.folder, name, *describe(error))

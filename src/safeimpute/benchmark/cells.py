@@ -52,6 +52,11 @@ class Study:
     plausible: tuple[float, float] | None = None
     paper: PaperSettings = field(default_factory=PaperSettings)
     best: BestSettings = field(default_factory=BestSettings)
+    curve_tolerances: tuple[
+        Tolerance, ...
+    ] = ()  # of the paper's own experiments, where they are part of the study
+    curve_levels: tuple[float, ...] = ()
+    risk_groups: int = 0
     version: str = __version__
     protocol: int = PROTOCOL
 
@@ -88,6 +93,8 @@ class Study:
                 "plausible": None if plausible is None else (plausible[0], plausible[1]),
                 "paper": _paper(stored.get("paper", {})),
                 "best": BestSettings(**_tuples(stored.get("best", {}))),
+                "curve_tolerances": tuple(Tolerance(**each) for each in stored.get("curve_tolerances", ())),
+                "curve_levels": tuple(stored.get("curve_levels", ())),
             }
         )
 

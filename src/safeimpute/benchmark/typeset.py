@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from html import escape
 from typing import Literal
 
 Mark = Literal["best", "second"]
@@ -67,6 +68,19 @@ def best_two(
     names: tuple[Mark, Mark] = ("best", "second")
     marks = dict(zip(distinct, names, strict=False))
     return {(row, column): marks[each] for row, each in enumerate(listed) if each in marks}
+
+
+def as_html(table: Table) -> str:
+    """A table of a page, every text escaped."""
+    rows = _marked(
+        table,
+        [tuple(map(escape, row)) for row in table.rows],
+        {"best": "<b>{}</b>", "second": "<u>{}</u>"},
+    )
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in table.head)
+    body = "\n".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
+    return f"<h2>{escape(table.title)}</h2>\n<table><tr>{head}</tr>\n{body}</table>\n{note}"
 
 
 _LATEX = {

@@ -11,7 +11,6 @@ from safeimpute.cli.fit_flags import COLUMNS, MACHINE, flags_of, levels_flag
 from safeimpute.cli.progress import shown_progress
 
 if TYPE_CHECKING:
-    from safeimpute.benchmark.gather import Field
     from safeimpute.benchmark.processes import Standing
     from safeimpute.benchmark.result import BenchmarkResult
     from safeimpute.runtime.progress import Progress
@@ -66,7 +65,7 @@ def benchmark(
 
     device, seed = resolve_device(settings.device), settings.random_state
     field = Field(methods_asked_for(methods), tuple(range(seed, seed + splits)))
-    _refuse_too_few(table.arrays, seed, test_fraction, levels)
+    refuse_too_few(table.arrays, seed, test_fraction, levels)
     unit = target_unit(settings)
     study = Study(
         fingerprint=table.fingerprint,
@@ -83,7 +82,7 @@ def benchmark(
     if not finished_only:
         with shown_progress(quiet) as progress:
             limits = Limits(time_limit, memory)
-            run_cells(cells, field.cells(), limits, device, jobs, _shown(progress, field))
+            run_cells(cells, field.cells(), limits, device, jobs, shown_cells(progress, field.seeds))
     result: BenchmarkResult = {
         "target": settings.target,
         "unit": unit,
@@ -120,7 +119,7 @@ def _check(context: typer.Context, folder: Path, *, force: bool) -> None:
         raise OptionError(f"{folder} holds files safeimpute did not write. Give a new folder.")
 
 
-def _refuse_too_few(arrays: Any, seed: int, test_fraction: float, levels: tuple[float, ...]) -> None:
+def refuse_too_few(arrays: Any, seed: int, test_fraction: float, levels: tuple[float, ...]) -> None:
     """A level no method could release at is said at once, not once per method."""
     from safeimpute.errors import GuaranteeRefused
     from safeimpute.selection.p_values import fewest_calibration
@@ -136,13 +135,12 @@ def _refuse_too_few(arrays: Any, seed: int, test_fraction: float, levels: tuple[
         )
 
 
-def _shown(progress: "Progress", field: "Field") -> "Callable[[Standing], None]":
+def shown_cells(progress: "Progress", seeds: tuple[int, ...]) -> "Callable[[Standing], None]":
     """Progress in words: what runs, on which split, how long it took, how long it may still take."""
 
     def show(now: "Standing") -> None:
         running = ", ".join(
-            f"{name.method} on split {field.seeds.index(name.seed) + 1} of {len(field.seeds)}"
-            for name in now.running
+            f"{name.method} on split {seeds.index(name.seed) + 1} of {len(seeds)}" for name in now.running
         )
         left = "" if now.remaining is None else f", about {_clock(now.remaining)} left"
         stage = f"{now.done} of {now.total} done, {_clock(now.elapsed)} gone{left}"
