@@ -30,9 +30,14 @@ class Protocol:
     def curve_tolerances(self, tolerance: Tolerance) -> tuple[Tolerance, ...]:
         """The tolerances of the FDR-power curves, in the paper's proportions to the chosen one."""
         return tuple(
-            Tolerance(round(tolerance.absolute * factor, 12), round(tolerance.share * factor, 12))
+            Tolerance(_short(tolerance.absolute * factor), _short(tolerance.share * factor))
             for factor in self.curve_factors
         )
+
+
+def _short(value: float) -> float:
+    """Three digits, as people name tolerances."""
+    return float(f"{value:.3g}")
 
 
 PROTOCOLS = {

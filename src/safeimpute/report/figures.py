@@ -192,7 +192,7 @@ def evaluation_curves(curves: Sequence[Curve], unit: str | None) -> Figure:
         tolerance = Tolerance(curve["absolute"], curve["share"]).describe(
             plain_text(unit, 16) if unit else None
         )
-        axes.set_title(f"unacceptable from {tolerance}", fontsize=9)
+        axes.set_title(f"unacceptable from {tolerance}", fontsize=8)
     figure.supxlabel("FDR level asked for", fontsize=11)
     figure.supylabel("Share of test values", fontsize=11)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
