@@ -158,6 +158,9 @@ class GcnSettings:
     huber: Annotated[
         float, Option("Where the Huber loss turns linear (eta), in standard units.", least=0.001, most=1_000)
     ] = 1.0
+    dropout: Annotated[
+        float, Option("Share of units dropped in training; the paper drops none.", least=0, below=1)
+    ] = 0.0
     learning_rate: Annotated[float, Option("Step size of Adam.", least=1e-6, most=1)] = 1e-2
     weight_decay: Annotated[float, Option("Weight decay of Adam.", least=0, most=1)] = 5e-4
     epochs: Annotated[int, Option("Most passes over the training visits.", least=1, most=100_000)] = 500

@@ -19,7 +19,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from safeimpute.benchmark.experiments import EXPERIMENTS, run_experiments
 from safeimpute.benchmark.hold_out import hold_out_trial, impute_held_out
 from safeimpute.benchmark.registry import METHODS
 from safeimpute.benchmark.result import CellFigures, Machine, packed
+from safeimpute.benchmark.risks import RISKS, run_risks
 from safeimpute.benchmark.tasks import opened
 from safeimpute.benchmark.tasks import task_for as task_for
 from safeimpute.errors import SafeImputeError
@@ -48,7 +49,6 @@ from safeimpute.systems.protocol import Imputation, Imputer
 PRESETS = ("paper", "best")
 VALUE, HELD_OUT_VALUE = "value", "held_out_value"  # of every visit, by the first fit and by the second
 OUTCOMES, SHIPPED_OUTCOMES = "outcomes", "shipped_outcomes"  # levels x draws x figures
-Run = Callable[[Study, VisitArrays, CellName, str], tuple[Mapping[str, Any], Arrays]]
 RELEASED = "released"  # packed bits: levels x draws x visits, of a preset as shipped
 
 
@@ -97,6 +97,13 @@ def run_experiments_cell(
 ) -> tuple[Mapping[str, Any], Arrays]:
     """The paper's own experiments on one split."""
     return run_experiments(study, visits, name.seed, device)
+
+
+def run_risks_cell(
+    study: Study, visits: VisitArrays, name: CellName, device: str
+) -> tuple[Mapping[str, Any], Arrays]:
+    """Other ways to know which values to doubt, on one split."""
+    return run_risks(study, visits, name.seed, device)
 
 
 def impute_openly(
@@ -257,7 +264,7 @@ def main() -> None:
     _end_with(given.parent)
     name, start = CellName(given.seed, given.method), time.perf_counter()
     try:
-        run: Run = run_experiments_cell if name.method == EXPERIMENTS else run_cell
+        run = {EXPERIMENTS: run_experiments_cell, RISKS: run_risks_cell}.get(name.method, run_cell)
         figures, arrays = run(*read_study(given.folder), name, given.device)
     except Exception as error:
         traceback.print_exc()

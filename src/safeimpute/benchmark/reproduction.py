@@ -16,6 +16,7 @@ from safeimpute.benchmark.experiments import (
 from safeimpute.benchmark.gather import training_note
 from safeimpute.benchmark.protocols import METHODS
 from safeimpute.benchmark.result import SharedRow, unpacked
+from safeimpute.benchmark.risks import RISKS, RiskRow, gather_risks
 from safeimpute.benchmark.shared import errors_on_releases
 from safeimpute.evaluation import metrics
 from safeimpute.evaluation.ablate import Ablation
@@ -42,12 +43,13 @@ class Reproduced(TypedDict):
     ablation: Ablation | None
     curves: list[Curve]
     alignment: list[RiskGroup]
+    risks: dict[str, RiskRow]  # other ways to doubt, beside the proxy
     missing: dict[str, str]  # what has no complete result, and why
 
 
 def cells_of(seeds: Sequence[int], methods: Sequence[str] = EVERY_METHOD) -> list[CellName]:
-    """Split by split, the paper's own experiments first."""
-    return [CellName(seed, method) for seed in seeds for method in (EXPERIMENTS, *methods)]
+    """Split by split, the paper's own experiments first, other risks last."""
+    return [CellName(seed, method) for seed in seeds for method in (EXPERIMENTS, *methods, RISKS)]
 
 
 def gather_reproduction(
@@ -62,8 +64,11 @@ def gather_reproduction(
     """The tables from the cells that are there."""
     ended = {name: cell for name in cells_of(seeds, methods) if (cell := read_cell(folder, name)) is not None}
     good = {name: cell for name, cell in ended.items() if not cell.failed}
-    own = [good[name] for seed in seeds if (name := CellName(seed, EXPERIMENTS)) in good]
-    plain = {name: cell for name, cell in good.items() if name.method != EXPERIMENTS}
+    own, doubts = (
+        [good[name] for seed in seeds if (name := CellName(seed, which)) in good]
+        for which in (EXPERIMENTS, RISKS)
+    )
+    plain = {name: cell for name, cell in good.items() if name.method in methods}
     shared = errors_on_releases(plain, "paper", methods, seeds, study, visits)
     done = {m: [plain[n] for seed in seeds if (n := CellName(seed, m)) in plain] for m in methods}
     return {
@@ -78,6 +83,7 @@ def gather_reproduction(
         "ablation": gather_ablation(own, study, target, tolerance) if own else None,
         "curves": gather_curves(own, study) if own else [],
         "alignment": gather_alignment(own) if own else [],
+        "risks": gather_risks(doubts, study),
         "missing": _missing(ended, seeds, methods),
     }
 
@@ -109,7 +115,7 @@ def _shipped(cells: Sequence[Cell], study: Study) -> ReleaseSummary:
 def _missing(ended: dict[CellName, Cell], seeds: Sequence[int], methods: Sequence[str]) -> dict[str, str]:
     """Per method the splits it lacks and why."""
     found: dict[str, str] = {}
-    for method in (EXPERIMENTS, *methods):
+    for method in (EXPERIMENTS, *methods, RISKS):
         whys: dict[str, int] = {}
         for seed in seeds:
             cell = ended.get(CellName(seed, method))

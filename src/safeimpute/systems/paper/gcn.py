@@ -59,12 +59,15 @@ class TwoRelationGcn(nn.Module):
             GatedLayer(before, after, settings.gate) for before, after in pairwise(sizes)
         )
         self.head = nn.Linear(settings.width, labs)
+        self.dropout = settings.dropout
 
     def forward(self, inputs: Tensor, relations: Relations) -> Tensor:
         """Equation 19."""
         states = inputs
         for layer in self.layers:
             states = layer(states, relations)
+            if self.dropout:
+                states = nn.functional.dropout(states, self.dropout, self.training)
         output: Tensor = self.head(states)
         return output
 
