@@ -6,7 +6,7 @@ doi:10.1145/3770855.3817967. Target HbA1c (%), on cohorts that are not public in
 
 from safeimpute.benchmark.result import CohortFigures, Published
 
-SOURCE = "He et al., KDD 2026, doi:10.1145/3770855.3817967, Tables 1 and 2: HbA1c in %, other data than here"
+SOURCE = "He et al., KDD 2026, doi:10.1145/3770855.3817967, Tables 1 to 6: HbA1c in %, other data than here"
 COHORTS = ("Mayo Clinic", "MIMIC-III", "MIMIC-IV")
 
 Figures = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]  # one entry per cohort
