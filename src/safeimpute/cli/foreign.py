@@ -52,7 +52,9 @@ def hide(
 
 
 @opt.takes(
-    flags_of("tolerance", "fdr"), flag_with("claim", "visits"), flags_of("promise", "confidence", "interval")
+    flags_of("tolerance", "fdr"),
+    flag_with("claim", "visits"),
+    flags_of("promise", "confidence", "groups", "risk_cap", "interval"),
 )
 def release(
     context: typer.Context,
@@ -90,6 +92,8 @@ def release(
         typer.echo(
             f"\nPromise: {said['promise']}\nAssumption: {said['assumption']}\nLimits: {said['limits']}"
         )
+    if said["bound"]:
+        typer.echo(f"Bound: {said['bound']}")
     typer.echo(f"\nRisk: {said['risk']}")
     typer.echo(
         f"Mean absolute error of the tool at {said['validation_visits']:,} hidden visits: "

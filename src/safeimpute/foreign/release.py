@@ -17,11 +17,12 @@ from safeimpute.foreign.ranking import rank_by_validation
 from safeimpute.records.imputations import imputation_table
 from safeimpute.records.looks import Look, earlier_looks, is_second_look, record_look
 from safeimpute.records.tables import like, to_polars
-from safeimpute.records.units import plausible_range
+from safeimpute.records.units import decision_limits, plausible_range
 from safeimpute.records.writers.guarded_csv import write_csv
 from safeimpute.runtime.files import finished_folder
+from safeimpute.selection.bounds import Bound
 from safeimpute.selection.calibrate import Calibrated, calibrate
-from safeimpute.selection.claims import Promised, promise_in_words, without_promise
+from safeimpute.selection.claims import Promised, bound_in_words, promise_in_words, without_promise
 from safeimpute.selection.reasons import NOT_FILLED, OUT_OF_RANGE
 from safeimpute.selection.release import Decision, rule_of
 from safeimpute.settings import Settings, make_settings
@@ -39,6 +40,7 @@ class Release:
     table: Any  # one row per visit whose target was missing, as `SafeImputer.impute` gives it
     filled: Any  # the visits as measured, released values filled in and flagged
     promised: Promised
+    bound: Bound  # with confidence, at most so many of the released values are risky
     decision: Decision
     calibrated: Calibrated
     settings: Settings
@@ -59,6 +61,7 @@ class Release:
             "assumption": self.promised.assumption,
             "limits": self.promised.limits,
             "no_promise": self.promised.no_promise,
+            "bound": bound_in_words(self.bound, told.allowed_error.describe(told.unit)),
             "missing": len(decision.released),
             "released": int(decision.released.sum()),
             "withheld_by_reason": {reason: withheld.count(reason) for reason in sorted(set(withheld))},
@@ -98,7 +101,7 @@ def release(
     signals : sequence of str
         Columns of `imputed` that the learnt risk may look at, such as the spread over several draws.
     promise : dict
-        `claim` (`visits`, the default, or `unmeasured`), `promise`, `confidence`, `interval`.
+        `claim` (`visits`, the default, or `unmeasured`), `promise`, `confidence`, `groups`, `risk_cap`, `interval`.
 
     Returns
     -------
@@ -136,6 +139,7 @@ def _decided(
         like(_table(found, calibrated, decision, settings), imputed),
         like(_filled_in(found, calibrated, decision), imputed),
         told,
+        calibrated.bound(settings.allowed_error, rule_of(settings), decision),
         decision,
         calibrated,
         settings,
@@ -146,7 +150,7 @@ def _decided(
 
 def _settings(hidden: Hidden, tolerance: float | str, fdr: float, promise: dict[str, Any]) -> Settings:
     facts = hidden.facts
-    known = {"claim", "promise", "confidence", "interval"}
+    known = {"claim", "promise", "confidence", "groups", "risk_cap", "interval"}
     if unknown := sorted(set(promise) - known):
         raise OptionError(f"{unknown[0]!r} is no option of release. Options: {', '.join(sorted(known))}.")
     settings = make_settings(
@@ -196,7 +200,8 @@ def _estimates(hidden: Hidden, filled: Filled, settings: Settings, risk: str | N
 def _calibrated(hidden: Hidden, estimates: Estimates, settings: Settings) -> Calibrated:
     """Weighed where the claim asks for it; a visit the tool left empty is outside, measured or not."""
     plausible = plausible_range(settings.target, hidden.facts.unit)
-    found = calibrate(hidden.question, hidden.truth, estimates, settings, plausible)
+    limits = decision_limits(settings.target, hidden.facts.unit)
+    found = calibrate(hidden.question, hidden.truth, estimates, settings, plausible, limits=limits)
     empty = ~np.isfinite(estimates.value)
     outside = {**found.outside, OUT_OF_RANGE: found.outside[OUT_OF_RANGE] & ~empty, NOT_FILLED: empty}
     return replace(found, outside=outside)
@@ -217,6 +222,7 @@ def _promised(hidden: Hidden, calibrated: Calibrated, decision: Decision, settin
         settings.allowed_error.describe(hidden.facts.unit),
         settings.fdr,
         () if calibrated.measuring is None else calibrated.measuring.columns,
+        settings.groups,
     )
 
 
