@@ -1,9 +1,9 @@
 """The new core beside the first build on the same test visits; writes docs/core.md from kept results.
 
-    python bench/core_page.py docs/results.json docs/core.json docs/core.md
+    python bench/core_page.py docs/results_first_build.json docs/core.json docs/core.md
 
-`docs/results.json` holds the first build's runs, `docs/core.json` lines written by `python bench/results.py run
---methods best` with the code that lands.
+`docs/results_first_build.json` holds the first build's runs, `docs/core.json` lines written by
+`python bench/results.py run --methods best` with the code that lands.
 """
 
 import json
@@ -16,11 +16,12 @@ import numpy as np
 LEVELS = ("0.05", "0.1", "0.2", "0.35")
 HEAD = """# The new core beside the first build
 
-Written by `python bench/core_page.py docs/results.json docs/core.json docs/core.md`. Every row: five random splits by
-visits (seeds 0 to 4), a fifth of the measured values hidden as if nobody had measured them, the same for both builds;
-tolerances as in [results.md](results.md). First build: 70/15/15 of the rest train, validate and calibrate, claim
-`visits`, power averaged over 200 re-partitions. New: everything else is visible and calibrates, claim `unmeasured`, one
-release per split. `±` is one standard error over splits; *pooled* is all risky / all released over the five splits.
+Written by `python bench/core_page.py docs/results_first_build.json docs/core.json docs/core.md`. Every row: five
+random splits by visits (seeds 0 to 4), a fifth of the measured values hidden as if nobody had measured them, the same
+for both builds; tolerances as in [results.md](results.md). First build: 70/15/15 of the rest train, validate and
+calibrate, claim `visits`, power averaged over 200 re-partitions. New: everything else is visible and calibrates,
+claim `unmeasured`, one release per split. `±` is one standard error over splits; *pooled* is all risky / all released
+over the five splits.
 
 {note}
 

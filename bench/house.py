@@ -24,7 +24,7 @@ from pathlib import Path
 PACKAGE = "safeimpute"
 LONG_FILE, LONG_FUNCTION, RUN = 400, 40, 6  # lines
 FLOW = (  # from the last room to the first
-    *("cli", "web", "report", "benchmark", "evaluation", "estimator", "scoring"),
+    *("cli", "web", "report", "benchmark", "evaluation", "foreign", "estimator", "scoring"),
     *("selection", "measuring", "systems", "neighbours", "splits", "records"),
 )
 FLOOR = ("settings", "tolerance", "runtime", "errors")  # used by every room

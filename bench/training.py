@@ -28,7 +28,7 @@ class PygLayer(nn.Module):
 
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
-        self.temporal, self.value = GCNConv(inputs, width), GCNConv(inputs, width)
+        self.temporal, self.value = (GCNConv(inputs, width, bias=False) for _ in range(2))
         self.gate = nn.Linear(width, 1, bias=False)
 
     def forward(self, states: Tensor, relations: tuple[Tensor, Tensor]) -> Tensor:

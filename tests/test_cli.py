@@ -35,7 +35,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 COMMANDS = (
     *("demo", "run", "cohort", "evaluate", "benchmark", "ablate", "audit", "figures", "report", "score"),
-    *("downstream", "serve", "rerun", "simulate", "methods", "doctor"),
+    *("downstream", "serve", "rerun", "simulate", "methods", "doctor", "hide", "release", "reproduce"),
 )
 
 

@@ -8,7 +8,8 @@ import safeimpute
 
 
 def test_the_public_names_are_frozen() -> None:
-    assert sorted(safeimpute.__all__) == ["SafeImputeError", "SafeImputer", "pool", "read_visits"]
+    names = ["SafeImputeError", "SafeImputer", "hide", "pool", "read_visits", "release"]
+    assert sorted(safeimpute.__all__) == names
     assert all(getattr(safeimpute, name) is not None for name in safeimpute.__all__)
     with pytest.raises(AttributeError):
         _ = safeimpute.nothing

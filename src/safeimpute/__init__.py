@@ -6,15 +6,19 @@ if TYPE_CHECKING:
     from safeimpute.errors import SafeImputeError as SafeImputeError
     from safeimpute.estimator import SafeImputer as SafeImputer
     from safeimpute.evaluation.pooling import pool as pool
+    from safeimpute.foreign.hidden import hide as hide
+    from safeimpute.foreign.release import release as release
     from safeimpute.records.tables import read_visits as read_visits
 
 __version__ = "0.2.0"
-__all__ = ["SafeImputeError", "SafeImputer", "pool", "read_visits"]
+__all__ = ["SafeImputeError", "SafeImputer", "hide", "pool", "read_visits", "release"]
 
 _HOMES = {
     "SafeImputeError": "safeimpute.errors",
     "SafeImputer": "safeimpute.estimator",
     "pool": "safeimpute.evaluation.pooling",
+    "hide": "safeimpute.foreign.hidden",
+    "release": "safeimpute.foreign.release",
     "read_visits": "safeimpute.records.tables",
 }
 

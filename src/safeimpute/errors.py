@@ -20,6 +20,10 @@ class VisitsError(InputError):
     """The visits table breaks a rule: names the column, the rule, how many rows, and the remedy."""
 
 
+class ImputedError(InputError):
+    """What another tool filled in does not fit the visits it was given."""
+
+
 class SourceError(InputError):
     """A clinical source (database, folder, bundle) cannot be read as published."""
 

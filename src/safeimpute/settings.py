@@ -4,7 +4,7 @@ The command line's flags, the estimator's signature, the TOML file, `run.json` a
 these classes. No numerical library is loaded, so `--help` answers at once and `--threads` is heard before they are.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from safeimpute.errors import OptionError
@@ -66,6 +66,7 @@ LOG = Option(
     takes="auto, or names of labs",
     reads=_auto_or_names,
 )
+NO_LOG = replace(LOG, default="no lab")  # the paper takes no logarithm
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,13 @@ class GraphSettings:
         ),
     ] = None
     median_degree: Annotated[
-        int, Option("Like visits that half of all visits shall be joined to.", least=1, most=1_000)
+        int,
+        Option(
+            "Like visits that the median visit shall be joined to, among visits with a trend to compare: the others "
+            "can have no such edge at any radius.",
+            least=1,
+            most=1_000,
+        ),
     ] = 16
     max_neighbors: Annotated[
         int | None,
@@ -121,7 +128,11 @@ class GraphSettings:
     ] = True
     use_temporal: Annotated[bool, Option("Join visits along time; off in the ablation.")] = True
     use_value: Annotated[bool, Option("Join visits by likeness; off in the ablation.")] = True
-    log_labs: Annotated[LogLabs, LOG] = "auto"
+    trend_epsilon: Annotated[
+        float,
+        Option("Days added to the gap a trend is divided by (epsilon).", above=0, most=10_000),
+    ] = 1e-6
+    log_labs: Annotated[LogLabs, NO_LOG] = ()
 
 
 @dataclass(frozen=True)
@@ -147,6 +158,9 @@ class GcnSettings:
     huber: Annotated[
         float, Option("Where the Huber loss turns linear (eta), in standard units.", least=0.001, most=1_000)
     ] = 1.0
+    dropout: Annotated[
+        float, Option("Share of units dropped in training; the paper drops none.", least=0, below=1)
+    ] = 0.0
     learning_rate: Annotated[float, Option("Step size of Adam.", least=1e-6, most=1)] = 1e-2
     weight_decay: Annotated[float, Option("Weight decay of Adam.", least=0, most=1)] = 5e-4
     epochs: Annotated[int, Option("Most passes over the training visits.", least=1, most=100_000)] = 500

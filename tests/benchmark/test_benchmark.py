@@ -201,17 +201,6 @@ def test_finished_benchmark_is_not_overwritten_unasked(finished: tuple[Path, str
         )
 
 
-def test_settings_of_single_methods_are_refused(cohort_file: Path) -> None:
-    from safeimpute.errors import OptionError
-
-    (cohort_file.parent / "own.toml").write_text("[paper.gcn]\nepochs = 40\n")
-    with pytest.raises(OptionError, match="published"):
-        invoke(
-            *("benchmark", cohort_file, "--target", "hba1c", "--tolerance", "1", "--fdr", "0.2"),
-            *("--out", cohort_file.parent / "none", "--config", cohort_file.parent / "own.toml"),
-        )
-
-
 def test_latex_text_cannot_act() -> None:
     assert latex_text(r"a_b & 5% \x {1} ± –") == r"a\_b \& 5\% \textbackslash{}x \{1\} $\pm$ --"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from safeimpute.benchmark.hold_out import hold_out_trial, impute_held_out
-from safeimpute.benchmark.registry import METHODS
+from safeimpute.benchmark.registry import make_imputer
 from safeimpute.evaluation.evaluate import outcome, release_at
 from safeimpute.evaluation.metrics import auc
 from safeimpute.evaluation.trials import Trial
@@ -34,7 +34,7 @@ def roles(visits: VisitArrays) -> Roles:
 
 @pytest.fixture(scope="module")
 def imputation(visits: VisitArrays, roles: Roles) -> Imputation:
-    return impute_held_out(METHODS["patient_mean"], visits, roles, seed=5)
+    return impute_held_out(make_imputer("patient_mean"), visits, roles, seed=5, stops=False)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import torch
 from safeimpute.benchmark.methods import csdi, sequences, transformer
 from safeimpute.benchmark.methods.brits import Brits, BritsNetwork
 from safeimpute.benchmark.methods.csdi import Csdi, CsdiNetwork
+from safeimpute.benchmark.methods.grin import Direction, Grin, GrinNetwork
 from safeimpute.benchmark.methods.grud import GruD, GruDNetwork
 from safeimpute.benchmark.methods.lstm import Lstm, LstmNetwork
 from safeimpute.benchmark.methods.saits import Saits, SaitsNetwork
@@ -23,6 +24,7 @@ METHODS: dict[str, Callable[[float], Imputer]] = {
     "lstm": Lstm,
     "grud": GruD,
     "brits": Brits,
+    "grin": Grin,
     "transformer": Transformer,
     "saits": Saits,
     "csdi": Csdi,
@@ -31,6 +33,7 @@ NETWORKS: dict[str, Callable[[sequences.Shape], sequences.SequenceNetwork]] = {
     "lstm": LstmNetwork,
     "grud": GruDNetwork,
     "brits": BritsNetwork,
+    "grin": GrinNetwork,
     "transformer": TransformerNetwork,
     "saits": SaitsNetwork,
     "csdi": lambda shape: CsdiNetwork(shape, samples=2),
@@ -124,6 +127,7 @@ def expected_in_autoregression(arrays: VisitArrays, row: int, known: IntArray) -
         ("lstm", 0.07, "both sides"),
         ("grud", 0.1, "the past"),
         pytest.param("brits", 0.1, "two averaged", marks=pytest.mark.full),
+        pytest.param("grin", 0.1, "both sides", marks=pytest.mark.full),
     ],
 )
 def test_recurrent_networks_recover_an_autoregression(name: str, effort: float, known_from: str) -> None:
@@ -169,6 +173,29 @@ def test_no_visit_hears_its_own_target(name: str, monkeypatch: pytest.MonkeyPatc
         np.testing.assert_allclose(after[row], before[row], rtol=1e-5, atol=1e-6)
         moved += int(np.abs(after - before).max() > 1e-3)
     assert moved > 5  # and it does reach the patient's other visits
+
+
+def test_grin_hears_a_column_from_the_others_alone() -> None:
+    """A visible value moves what is said of other columns at its visit, and of itself only at later ones."""
+    arrays = cohort([7], labs=3)
+    table = SequenceTable(arrays, fit_units(Task(arrays, np.full(len(arrays), np.nan))), "cpu")
+    torch.manual_seed(0)
+    one = Direction(table.shape.columns)
+    batch = table.batch(torch.arange(1))
+    place = (0, 3, 1)
+    seen = batch.seen.clone()
+    seen[place] = True
+    moved = batch.values.clone()
+    moved[place] += 2.0
+    with torch.no_grad():
+        before = one(replace(batch, seen=seen))
+        after = one(replace(batch, seen=seen, values=moved))
+    for stage in (0, 1):
+        apart = (after[stage] - before[stage]).abs()[0]
+        assert apart[3, 1] == 0
+        assert float(apart[:3].max()) == 0
+        assert float(apart[4:, 1].max()) > 0
+    assert float((after[1] - before[1]).abs()[0, 3, 0]) > 0
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "csdi"])

@@ -1,8 +1,10 @@
 """Each tabular method on data made for it: it must find what is there to be found, not merely run."""
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from numpy.typing import NDArray
@@ -213,6 +215,24 @@ def test_a_visit_is_imputed_alike_whether_or_not_its_target_is_visible(name: str
     fitted = INDUCTIVE[name]().fit(task, np.random.default_rng(0))
     blind = Task(task.visits.with_target(np.full(len(task.visits), np.nan)), task.validation_target)
     np.testing.assert_array_equal(fitted.impute(task).value, fitted.impute(blind).value)
+
+
+@pytest.mark.full
+def test_missforest_agrees_with_its_package(gaussian: Known) -> None:
+    """The same forests in the package named MissForest: values that go together, and errors of one size."""
+    package = pytest.importorskip("missforest")
+    from sklearn.ensemble import RandomForestRegressor
+
+    forest = RandomForestRegressor(100, max_features="sqrt", min_samples_split=6, random_state=0, n_jobs=1)
+    table = pd.DataFrame(gaussian.task.visits.labs, columns=[f"lab{at}" for at in range(5)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reference = package.MissForest(rgr=forest, initial_guess="mean", max_iter=10, verbose=0)
+        theirs = reference.fit_transform(table)["lab0"].to_numpy()
+    ours = MissForest().fit(gaussian.task, np.random.default_rng(1)).impute(gaussian.task).value
+    hidden = gaussian.hidden
+    assert np.corrcoef(ours[hidden], theirs[hidden])[0, 1] > 0.97
+    assert gaussian.rmse(ours) == pytest.approx(gaussian.rmse(theirs), rel=0.1)
 
 
 def test_missforest_is_as_unsure_of_visible_targets_as_of_hidden_ones(step: Known) -> None:

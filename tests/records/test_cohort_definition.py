@@ -40,7 +40,7 @@ def test_the_record_names_codes_units_and_ranges() -> None:
         ({"target": "a1c"}, "not in the catalogue"),
         ({"labs": ("glucose", "lactose")}, "not in the catalogue"),
         ({"anchors": "all"}, "target, any"),
-        ({"diabetes": "type2"}, "any, primary, none"),
+        ({"diabetes": "type2"}, "any, primary, type1, none"),
         ({"lookback": "glucose"}, "whole number"),
         ({"lookback": "glucose=7"}, "whole number"),
         ({"lookback": "sodium=7d"}, "glucose, cholesterol"),

@@ -245,6 +245,7 @@ def _released(level: float, strength: float, mae: float | None) -> ReleaseSummar
     return {
         "fdr": level,
         "fdp": {"mean": 0.95 * level, "se": 0.02},
+        "precision": {"mean": 1 - 0.95 * level, "se": 0.02},
         "power": {"mean": min(1.0, strength * level), "se": 0.04},
         "acceptance": {"mean": 0.5 * level, "se": None},
         "mae": {"mean": mae, "se": None if mae is None else 1.5},
@@ -266,13 +267,17 @@ def evaluation(summary: RunSummary) -> EvaluationContent:
             {
                 "absolute": 0.0,
                 "share": 0.2 * f,
-                "factor": f,
                 "points": [_released(a, 1.5 + f, 40.0) for a in LEVELS],
             }
             for f in (0.75, 1.0, 1.25, 1.5)
         ],
         "alignment": [
-            {"group": g, "mae": {"mean": 20.0 + 8 * g, "se": 3.0}, "risky": {"mean": 0.08 * g, "se": None}}
+            {
+                "group": g,
+                "score": {"mean": 0.06 * g, "se": 0.01},
+                "mae": {"mean": 20.0 + 8 * g, "se": 3.0},
+                "risky": {"mean": 0.08 * g, "se": None},
+            }
             for g in range(1, 11)
         ],
         "data": summary["data"],

@@ -16,7 +16,9 @@ from safeimpute.evaluation.run_summary import GapHistogram, Histogram, RunSummar
 from safeimpute.report import data_figures, figure_style, figures, palette
 from safeimpute.report.figures import EvaluationContent, draw_figures
 
-DATA = {"missingness_heat_map", "visits_per_patient", "gaps_between_visits", "visit_missingness"}
+DATA = {"missingness_heat_map", "visits_per_patient", "gaps_between_visits", "visit_missingness"} | {
+    "cumulative_missingness"
+}
 ERRORS = {"fdr_power", "risk_alignment", "accuracy"}
 RELEASED = {"released_by_risk", "released_by_value", "released_by_gap"}
 RUN = DATA | ERRORS | RELEASED
@@ -104,6 +106,22 @@ def test_many_labs_share_the_last_colour(summary: RunSummary) -> None:
     figure = data_figures.visit_missingness(patients, labs)
     assert figure is not None
     assert sum(bar.get_height() for bars in figure.axes[0].containers for bar in bars) == 36
+
+
+def test_a_patients_bar_is_its_missing_shares_added_up() -> None:
+    labs = ["a", "b"]
+    patients = [[{"a": 1.0, "b": 0.0}, {"a": 1.0, "b": 1.0}], [{"a": 0.0, "b": 1.0}]]
+    figure = data_figures.cumulative_missingness(patients, labs)
+    assert figure is not None
+    heights = [[bar.get_height() for bar in bars] for bars in figure.axes[0].containers]
+    assert heights == [[0.5, 0.5], [1.0, 0.0]]
+
+
+def test_errors_are_drawn_against_the_mean_risk(evaluation: EvaluationContent) -> None:
+    figure = figures.score_alignment(evaluation["alignment"], "mg/dL", "test values")
+    assert figure is not None
+    points = figure.axes[0].lines[0].get_xydata()
+    assert np.allclose(np.asarray(points), [[0.06 * g, 20.0 + 8 * g] for g in range(1, 11)])
 
 
 def test_nothing_missing_draws_no_release_figures(summary: RunSummary) -> None:

@@ -19,16 +19,19 @@ import signal
 import threading
 import time
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from safeimpute.benchmark.cells import Arrays, CellName, Study, read_study, save_cell, save_failure
-from safeimpute.benchmark.effort import scaled
+from safeimpute.benchmark.experiments import EXPERIMENTS, run_experiments
 from safeimpute.benchmark.hold_out import hold_out_trial, impute_held_out
 from safeimpute.benchmark.registry import METHODS
 from safeimpute.benchmark.result import CellFigures, Machine, packed
+from safeimpute.benchmark.risks import RISKS, run_risks
 from safeimpute.benchmark.tasks import opened
 from safeimpute.benchmark.tasks import task_for as task_for
 from safeimpute.errors import SafeImputeError
@@ -89,6 +92,20 @@ def run_cell(study: Study, visits: VisitArrays, name: CellName, device: str) -> 
     return figures, kept
 
 
+def run_experiments_cell(
+    study: Study, visits: VisitArrays, name: CellName, device: str
+) -> tuple[Mapping[str, Any], Arrays]:
+    """The paper's own experiments on one split."""
+    return run_experiments(study, visits, name.seed, device)
+
+
+def run_risks_cell(
+    study: Study, visits: VisitArrays, name: CellName, device: str
+) -> tuple[Mapping[str, Any], Arrays]:
+    """Other ways to know which values to doubt, on one split."""
+    return run_risks(study, visits, name.seed, device)
+
+
 def impute_openly(
     imputer: Imputer,
     visits: VisitArrays,
@@ -127,7 +144,7 @@ def _best(study: Study, visits: VisitArrays, name: CellName, device: str) -> Fit
 def _paper(study: Study, visits: VisitArrays, name: CellName, device: str) -> Fits:
     """`paper` as shipped, by its hold-out; alone it is judged, as published, without fallback edges."""
     trial, machine = _shipped(study, visits, name, device)
-    imputer = network_alone(paper_settings(study.effort))
+    imputer = network_alone(study.settings(visits, "paper", name.seed).paper)
     value = impute_openly(imputer, visits, name.seed, study.test_fraction, device=device)
     seconds = {stage: trial.seconds[stage] for stage in ("graph", "fit", "risk")}
     held_out = Imputation(trial.estimates.value, trial.estimates.signals)
@@ -143,22 +160,20 @@ def network_alone(paper: PaperSettings) -> Imputer:
 
 def _again(study: Study, visits: VisitArrays, name: CellName, device: str) -> Imputation:
     """The second fit."""
-    roles = draw_roles(visits, name.seed, study.test_fraction)
-    return impute_held_out(METHODS[name.method], visits, roles, name.seed, study.effort, device)
+    roles, method = draw_roles(visits, name.seed, study.test_fraction), METHODS[name.method]
+    if name.method == "best":
+        from safeimpute.systems.best.system import BestImputer
+
+        return impute_held_out(BestImputer(study.best), visits, roles, name.seed, stops=False, device=device)
+    imputer = method.make(study.effort)
+    return impute_held_out(imputer, visits, roles, name.seed, stops=method.stops, device=device)
 
 
 def _shipped(study: Study, visits: VisitArrays, name: CellName, device: str) -> tuple[Trial, Machine]:
     """A preset on the split as its users have it, the networks trained for the study's share of the rounds."""
     preset = study.settings(visits, "paper" if name.method == "paper" else "best", name.seed)
-    told = replace(preset, paper=paper_settings(study.effort))
-    trials = run_trials(visits, told, 1, study.test_fraction, plausible=study.plausible, device=device)
+    trials = run_trials(visits, preset, 1, study.test_fraction, plausible=study.plausible, device=device)
     return trials[0], _machine(device)
-
-
-def paper_settings(effort: float) -> PaperSettings:
-    """The published settings, at a share of the rounds."""
-    paper = PaperSettings()
-    return replace(paper, gcn=replace(paper.gcn, epochs=scaled(paper.gcn.epochs, effort)))
 
 
 def _auc(trial: Trial) -> float | None:
@@ -249,7 +264,8 @@ def main() -> None:
     _end_with(given.parent)
     name, start = CellName(given.seed, given.method), time.perf_counter()
     try:
-        figures, arrays = run_cell(*read_study(given.folder), name, given.device)
+        run = {EXPERIMENTS: run_experiments_cell, RISKS: run_risks_cell}.get(name.method, run_cell)
+        figures, arrays = run(*read_study(given.folder), name, given.device)
     except Exception as error:
         traceback.print_exc()
         save_failure(given.folder, name, *describe(error))

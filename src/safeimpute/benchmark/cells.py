@@ -7,7 +7,7 @@ seed. It can be carried to a bare machine, filled there, and brought back: a cel
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -16,15 +16,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safeimpute import __version__
+from safeimpute.benchmark.effort import scaled
 from safeimpute.benchmark.result import CellFigures, Failure
 from safeimpute.errors import OptionError
 from safeimpute.records.arrays import VisitArrays
 from safeimpute.runtime.files import finished_file
-from safeimpute.settings import DEFAULT_CLAIM, ClaimName, PresetName, Settings
+from safeimpute.settings import (
+    DEFAULT_CLAIM,
+    BestSettings,
+    ClaimName,
+    GcnSettings,
+    GraphSettings,
+    PaperSettings,
+    PerturbationSettings,
+    PresetName,
+    Settings,
+)
 from safeimpute.tolerance import Tolerance
 
 STUDY_FILE, VISITS_FILE, CELLS, LOGS = "study.json", "visits.npz", "cells", "logs"
-PROTOCOL = 2  # what a cell does and keeps: 2, all values visible but the test's, then the paper's hold-out
+PROTOCOL = 3  # what a cell does and keeps; 2: fitted openly, then by the hold-out; 3: paper by the letter
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -39,13 +50,21 @@ class Study:
     effort: float  # share of the published training rounds
     repartitions: int
     plausible: tuple[float, float] | None = None
+    paper: PaperSettings = field(default_factory=PaperSettings)
+    best: BestSettings = field(default_factory=BestSettings)
+    curve_tolerances: tuple[
+        Tolerance, ...
+    ] = ()  # of the paper's own experiments, where they are part of the study
+    curve_levels: tuple[float, ...] = ()
+    risk_groups: int = 0
     version: str = __version__
     protocol: int = PROTOCOL
 
     def settings(
         self, visits: VisitArrays, preset: PresetName, seed: int, claim: ClaimName | None = None
     ) -> Settings:
-        """What a fit of a preset is told; without a claim, the one it ships with."""
+        """What a fit of a preset is told, networks at the study's effort; without a claim, the one it ships with."""
+        gcn = replace(self.paper.gcn, epochs=scaled(self.paper.gcn.epochs, self.effort))
         return Settings(
             target=visits.lab_names[visits.target],
             tolerance=spelled(self.tolerance),
@@ -53,6 +72,8 @@ class Study:
             preset=preset,
             claim=claim or DEFAULT_CLAIM[preset],
             random_state=seed,
+            paper=replace(self.paper, gcn=gcn),
+            best=self.best,
         )
 
     @property
@@ -70,8 +91,24 @@ class Study:
                 "tolerance": Tolerance(**stored["tolerance"]),
                 "levels": tuple(stored["levels"]),
                 "plausible": None if plausible is None else (plausible[0], plausible[1]),
+                "paper": _paper(stored.get("paper", {})),
+                "best": BestSettings(**_tuples(stored.get("best", {}))),
+                "curve_tolerances": tuple(Tolerance(**each) for each in stored.get("curve_tolerances", ())),
+                "curve_levels": tuple(stored.get("curve_levels", ())),
             }
         )
+
+
+def _paper(stored: Mapping[str, Any]) -> PaperSettings:
+    """The paper's settings as a study keeps them; read here, without the library that checks a user's options."""
+    tables = {"graph": GraphSettings, "gcn": GcnSettings, "perturbation": PerturbationSettings}
+    read = {name: kind(**_tuples(stored[name])) for name, kind in tables.items() if name in stored}
+    return PaperSettings(**{**stored, **read})
+
+
+def _tuples(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has lists where the settings have tuples."""
+    return {name: tuple(each) if isinstance(each, list) else each for name, each in stored.items()}
 
 
 def spelled(tolerance: Tolerance) -> str:

@@ -108,7 +108,7 @@ def run_cells(
 
 def _cannot_run(folder: Path, name: CellName) -> bool:
     """Record what is missing instead of starting a method that cannot run here."""
-    missing = METHODS[name.method].missing()
+    missing = METHODS[name.method].missing() if name.method in METHODS else []
     if missing:
         modules = all(each.isidentifier() for each in missing)
         remedy = " (pip install 'safeimpute[baselines]')" if modules else ""

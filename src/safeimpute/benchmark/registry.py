@@ -72,6 +72,7 @@ METHODS: dict[str, Method] = {
     ),
     "brits": _baseline("brits", "Brits", "recurrent imputation in both directions", "torch", stops=True),
     "grud": _baseline("grud", "GruD", "recurrent network with decay over gaps", "torch", stops=True),
+    "grin": _baseline("grin", "Grin", "recurrent graph network over the labs", "torch", stops=True),
     "csdi": _baseline("csdi", "Csdi", "conditional diffusion over visits and labs", "torch"),
     "lightgbm": _baseline(
         "boosted_lags",

@@ -20,7 +20,9 @@ def ablate(
     """Take the paper's system apart: what each part of the network and of the risk contributes."""
     settings, table = opt.prepare(context, (context.params["fdr"],), preset="paper", claim="visits")
 
-    from safeimpute.cli.console import print_ablations
+    from safeimpute.benchmark.ablation_tables import ablation_tables
+    from safeimpute.benchmark.published import SOURCE
+    from safeimpute.benchmark.typeset import as_text
     from safeimpute.evaluation.ablate import ablate as run_ablations
     from safeimpute.report.run_folder import save_json
     from safeimpute.runtime.devices import resolve_device
@@ -31,4 +33,6 @@ def ablate(
     if json_file is not None:
         save_json(result, json_file)
     if not quiet:
-        print_ablations(result)
+        for each in ablation_tables(result):
+            typer.echo(f"\n{as_text(each)}")
+        typer.echo(f"\nPublished: {SOURCE}.")

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from safeimpute.cli import options as opt
-from safeimpute.cli.fit_flags import COLUMNS, MACHINE, TABLES, flags_of, levels_flag
+from safeimpute.cli.fit_flags import COLUMNS, MACHINE, flags_of, levels_flag
 from safeimpute.cli.progress import shown_progress
 
 if TYPE_CHECKING:
-    from safeimpute.benchmark.gather import Field
     from safeimpute.benchmark.processes import Standing
     from safeimpute.benchmark.result import BenchmarkResult
     from safeimpute.runtime.progress import Progress
@@ -66,7 +65,7 @@ def benchmark(
 
     device, seed = resolve_device(settings.device), settings.random_state
     field = Field(methods_asked_for(methods), tuple(range(seed, seed + splits)))
-    _refuse_too_few(table.arrays, seed, test_fraction, levels)
+    refuse_too_few(table.arrays, seed, test_fraction, levels)
     unit = target_unit(settings)
     study = Study(
         fingerprint=table.fingerprint,
@@ -76,12 +75,14 @@ def benchmark(
         effort=epochs_scale,
         repartitions=repartitions,
         plausible=plausible_range(settings.target, unit),
+        paper=settings.paper,
+        best=settings.best,
     )
     cells = open_study(work or folder / "work", study, table.arrays)
     if not finished_only:
         with shown_progress(quiet) as progress:
             limits = Limits(time_limit, memory)
-            run_cells(cells, field.cells(), limits, device, jobs, _shown(progress, field))
+            run_cells(cells, field.cells(), limits, device, jobs, shown_cells(progress, field.seeds))
     result: BenchmarkResult = {
         "target": settings.target,
         "unit": unit,
@@ -105,11 +106,6 @@ def _check(context: typer.Context, folder: Path, *, force: bool) -> None:
     """Refuse what a benchmark cannot honour, before any work."""
     from safeimpute.errors import OptionError
 
-    if tables := [name for name in TABLES if name in (context.obj or {})]:
-        raise OptionError(
-            f"configuration file: [{tables[0]}] changes a method's settings, but a benchmark runs all "
-            "methods with their published ones. Leave it out; --epochs-scale shortens the training of all."
-        )
     if context.params["epochs_scale"] == 0:
         raise OptionError("--epochs-scale must be above 0 and at most 1.")
     if (folder / "benchmark.json").exists() and not force:
@@ -123,7 +119,7 @@ def _check(context: typer.Context, folder: Path, *, force: bool) -> None:
         raise OptionError(f"{folder} holds files safeimpute did not write. Give a new folder.")
 
 
-def _refuse_too_few(arrays: Any, seed: int, test_fraction: float, levels: tuple[float, ...]) -> None:
+def refuse_too_few(arrays: Any, seed: int, test_fraction: float, levels: tuple[float, ...]) -> None:
     """A level no method could release at is said at once, not once per method."""
     from safeimpute.errors import GuaranteeRefused
     from safeimpute.selection.p_values import fewest_calibration
@@ -139,13 +135,12 @@ def _refuse_too_few(arrays: Any, seed: int, test_fraction: float, levels: tuple[
         )
 
 
-def _shown(progress: "Progress", field: "Field") -> "Callable[[Standing], None]":
+def shown_cells(progress: "Progress", seeds: tuple[int, ...]) -> "Callable[[Standing], None]":
     """Progress in words: what runs, on which split, how long it took, how long it may still take."""
 
     def show(now: "Standing") -> None:
         running = ", ".join(
-            f"{name.method} on split {field.seeds.index(name.seed) + 1} of {len(field.seeds)}"
-            for name in now.running
+            f"{name.method} on split {seeds.index(name.seed) + 1} of {len(seeds)}" for name in now.running
         )
         left = "" if now.remaining is None else f", about {_clock(now.remaining)} left"
         stage = f"{now.done} of {now.total} done, {_clock(now.elapsed)} gone{left}"

@@ -29,15 +29,24 @@ def cohort(
         typer.Option(help="Where visits stand: target (each measurement of it), or any (each day of care)."),
     ] = "target",
     diabetes: Annotated[
-        str, typer.Option(help="Which patients: any diabetes, primary diabetes only, or none (everybody).")
+        str, typer.Option(help="Which patients: any diabetes, primary only, type1, or none (everybody).")
     ] = "any",
+    disease: Annotated[
+        str,
+        typer.Option(
+            help="Patients with this disease of --catalogue ([diseases.NAME], ICD prefixes) instead."
+        ),
+    ] = "",
+    since: Annotated[str, typer.Option("--from", help="First day of visits, such as 2022-01-01.")] = "",
+    until: Annotated[str, typer.Option("--until", help="Day before which visits lie.")] = "",
+    attributes: Annotated[str, typer.Option(help="Attributes to keep: sex, age or both.")] = "sex,age",
     lookback: Annotated[
         str, typer.Option(help="How far back a visit looks: glucose=7d,cholesterol=90d (default: catalogue).")
     ] = "",
     glucose: Annotated[str, typer.Option(help="Which glucose counts: serum, blood-gas or both.")] = (
         "serum,blood-gas"
     ),
-    catalogue: Annotated[Path | None, typer.Option(help="TOML file with further labs.")] = None,
+    catalogue: Annotated[Path | None, typer.Option(help="TOML file with further labs and diseases.")] = None,
     memory: Annotated[
         float | None,
         typer.Option(min=0.1, help="GiB the database engine may use (default: 1.5)."),
@@ -66,6 +75,10 @@ def cohort(
         diabetes=diabetes,
         lookback=lookback,
         glucose=glucose,
+        disease=disease,
+        since=since,
+        until=until,
+        attributes=opt.names(attributes),
     )
     with shown_progress(quiet) as progress:
         record = build_cohort(

@@ -7,7 +7,6 @@ import typer
 
 if TYPE_CHECKING:
     from safeimpute.benchmark.result import BenchmarkResult
-    from safeimpute.evaluation.ablate import Ablation
     from safeimpute.evaluation.downstream_result import Downstream
     from safeimpute.evaluation.drawn_run import DrawsSummary
     from safeimpute.evaluation.evaluate import ReleaseSummary
@@ -80,24 +79,17 @@ def print_evaluation(result: dict[str, Any], unit: str | None) -> None:
     typer.echo(f"  MAE   {show_mean_se(result['imputation']['mae'])}{suffix}")
     typer.echo(f"  RMSE  {show_mean_se(result['imputation']['rmse'])}{suffix}")
     typer.echo(f"  AUC of the risk at tolerance {result['tolerance']}: {show_mean_se(result['risk_auc'])}\n")
-    typer.echo(f"  {'FDR level':<11}{'achieved':<18}{'pooled':<10}{'power':<18}{'released':<18}MAE released")
+    head = ("power", "released", "precision", "MAE released")
+    typer.echo(
+        f"  {'FDR level':<11}{'achieved':<18}{'pooled':<10}{''.join(f'{n:<18}' for n in head)}RMSE released"
+    )
+    shown = ("fdp", "power", "acceptance", "precision", "mae", "rmse")
     for row in result["release"]:
-        fdp, *cells = [show_mean_se(row[name]) for name in ("fdp", "power", "acceptance", "mae")]
+        fdp, *cells = [show_mean_se(row[name]) for name in shown]
         rest = "".join(f"{cell:<18}" for cell in cells).rstrip()
         typer.echo(f"  {row['fdr']:<11g}{fdp:<18}{_pooled(row):<10}{rest}")
-
-
-def print_ablations(result: "Ablation") -> None:
-    """Both tables: parts of the network, parts of the risk."""
-    typer.echo(f"\nImputer, without fallback edges ({result['splits']} splits)")
-    typer.echo(f"  {'':<22}{'MAE':<20}RMSE")
-    for name, row in result["imputer"].items():
-        typer.echo(f"  {name:<22}{show_mean_se(row['mae']):<20}{show_mean_se(row['rmse'])}")
-    typer.echo(f"\nRisk, release at FDR level {result['fdr']:g}")
-    typer.echo(f"  {'':<22}{'FDP':<20}{'power':<20}MAE released")
-    for name, row in result["risk"].items():
-        cells = [show_mean_se(row[column]) for column in ("fdp", "power", "mae")]
-        typer.echo(f"  {name:<22}{cells[0]:<20}{cells[1]:<20}{cells[2]}")
+    if any(row["splits_released"] < result["splits"] for row in result["release"]):
+        typer.echo("  Precision counts a split that releases nothing as 0; MAE and RMSE leave it out.")
 
 
 def print_audit(report: dict[str, Any]) -> None:

@@ -29,6 +29,15 @@ def evaluate(
     truth: Annotated[
         Path | None, typer.Option(help="Table with the true target of unmeasured visits; scores against it.")
     ] = None,
+    curve_tolerances: Annotated[
+        str, typer.Option(help="Tolerances of the FDR-power curves, such as 0.5,0.6 (default: around yours).")
+    ] = "",
+    curve_levels: Annotated[
+        str, typer.Option(help="Levels of the curves, such as 0.1,0.2 (default: 0.05 to 0.5).")
+    ] = "",
+    risk_groups: Annotated[
+        int, typer.Option(min=2, max=100, help="Groups by risk in which errors are compared.")
+    ] = 10,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for result, curves and figures.")
     ] = None,
@@ -38,9 +47,11 @@ def evaluate(
 ) -> None:
     """Score a preset on your own data: known values are hidden, imputed, released and compared."""
     levels = opt.levels_of(context)
+    curves = opt.tolerances(curve_tolerances), opt.shares(curve_levels, "--curve-levels")
     settings, table = opt.prepare(context, levels)
 
     from safeimpute.cli.console import print_evaluation
+    from safeimpute.evaluation.curves import ALPHAS
     from safeimpute.evaluation.evaluate import summarise
     from safeimpute.evaluation.trials import run_trials
     from safeimpute.evaluation.truth import align_truth
@@ -65,6 +76,7 @@ def evaluate(
             device=resolve_device(settings.device),
             progress=progress,
             limits=decision_limits(settings.target, unit),
+            alone=True,
         )
     summary = {
         "preset": settings.preset,
@@ -84,6 +96,7 @@ def evaluate(
         save_json(summary, json_file)
     if out is not None:
         with finished_folder(out, force=force) as folder:
-            write_evaluation(folder, summary, trials, settings, table)
+            asked = curves[0], curves[1] or ALPHAS
+            write_evaluation(folder, summary, trials, settings, table, *asked, risk_groups)
     if not quiet:
         print_evaluation(summary, unit)

@@ -14,6 +14,7 @@ from safeimpute.cli.fit_flags import SWITCHES, TABLES, Flags, given, parameter_o
 if TYPE_CHECKING:
     from safeimpute.records.visits import Visits as VisitsTable
     from safeimpute.settings import Settings
+    from safeimpute.tolerance import Tolerance
 
 
 def _read_defaults(context: typer.Context, path: Path | None) -> Path | None:
@@ -176,6 +177,23 @@ def numbers(text: str, flag: str) -> tuple[float, ...]:
         return tuple(float(part) for part in names(text))
     except ValueError:
         raise OptionError(f"{flag} {text!r} is not a list of numbers such as 0.1,0.2.") from None
+
+
+def shares(text: str, flag: str) -> tuple[float, ...]:
+    """A comma-separated list of shares between 0 and 1."""
+    from safeimpute.errors import OptionError
+
+    given = numbers(text, flag)
+    if not all(0 < each < 1 for each in given):
+        raise OptionError(f"{flag} {text!r}: every one must lie between 0 and 1.")
+    return given
+
+
+def tolerances(text: str) -> "tuple[Tolerance, ...]":
+    """A comma-separated list of tolerances."""
+    from safeimpute.tolerance import parse_tolerance
+
+    return tuple(parse_tolerance(part) for part in names(text))
 
 
 def levels_of(context: typer.Context) -> tuple[float, ...]:

@@ -20,7 +20,6 @@ class Curve(TypedDict):
 
     absolute: float
     share: float
-    factor: float
     points: list[ReleaseSummary]
 
 
@@ -28,45 +27,54 @@ class RiskGroup(TypedDict):
     """Tested visits of like risk: how wrong they are."""
 
     group: int
+    score: MeanSe  # mean risk
     mae: MeanSe
     risky: MeanSe
 
 
+def tolerances_around(tolerance: Tolerance) -> list[Tolerance]:
+    """Multiples of a tolerance, for curves where none are given."""
+    return [Tolerance(tolerance.absolute * factor, tolerance.share * factor) for factor in TOLERANCE_FACTORS]
+
+
 def fdr_power_curves(
     trials: Sequence[Trial],
-    tolerance: Tolerance,
+    tolerances: Sequence[Tolerance],
     alphas: Sequence[float] = ALPHAS,
-    factors: Sequence[float] = TOLERANCE_FACTORS,
+    repartitions: int = 1,
 ) -> list[Curve]:
-    """One curve per tolerance (multiples of the chosen one): achieved FDP, power and acceptance at each level."""
-    curves: list[Curve] = []
-    for factor in factors:
-        scaled = Tolerance(tolerance.absolute * factor, tolerance.share * factor)
-        points = [release_at(trials, scaled, alpha) for alpha in alphas]
-        curves.append(
-            {"absolute": scaled.absolute, "share": scaled.share, "factor": factor, "points": points}
-        )
-    return curves
+    """One curve per tolerance: achieved FDP, power, acceptance and errors at each level."""
+    return [
+        {
+            "absolute": tolerance.absolute,
+            "share": tolerance.share,
+            "points": [release_at(trials, tolerance, alpha, repartitions) for alpha in alphas],
+        }
+        for tolerance in tolerances
+    ]
 
 
 def risk_alignment(
     trials: Sequence[Trial], tolerance: Tolerance, groups: int = RISK_GROUPS
 ) -> list[RiskGroup]:
-    """Mean absolute error and share of risky values in groups of equal size by risk, lowest first."""
+    """Mean risk, mean absolute error and share of risky values in groups of equal size by risk, lowest first."""
     per_split = [_by_risk(trial, tolerance, groups) for trial in trials]
     return [
         {
             "group": position + 1,
-            "mae": mean_se([g[0] for g in group]),
-            "risky": mean_se([g[1] for g in group]),
+            "score": mean_se([g[0] for g in group]),
+            "mae": mean_se([g[1] for g in group]),
+            "risky": mean_se([g[2] for g in group]),
         }
         for position, group in enumerate(zip(*per_split, strict=False))
     ]
 
 
-def _by_risk(trial: Trial, tolerance: Tolerance, groups: int) -> list[tuple[float, float]]:
+def _by_risk(trial: Trial, tolerance: Tolerance, groups: int) -> list[tuple[float, float, float]]:
     value, truth = trial.errors()
-    order = np.argsort(trial.estimates.risk_at(tolerance)[trial.tested], kind="stable")
+    score = trial.estimates.risk_at(tolerance)[trial.tested]
+    order = np.argsort(score, kind="stable")
+    order = order[np.isfinite(score[order])]
     error, risky = np.abs(value - truth), trial.risky(tolerance)
     parts = [part for part in np.array_split(order, groups) if len(part)]
-    return [(float(error[part].mean()), float(risky[part].mean())) for part in parts]
+    return [(float(score[p].mean()), float(error[p].mean()), float(risky[p].mean())) for p in parts]

@@ -7,7 +7,8 @@ import numpy as np
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 from safeimpute.records.visits import Visits
 
-HEAT_MAP_ROWS = 240
+SEEN_ROWS = 1000  # so many rows of a heat map can still be seen
+HEAT_MAP_ROWS = 240  # blocks of visits where there are more
 SAMPLED_PATIENTS = 10
 
 
@@ -64,8 +65,8 @@ def profile_data(visits: Visits, seed: int = 0) -> DataProfile:
 
 
 def _heat_map(observed: BoolArray) -> list[list[float]]:
-    """Share observed per lab in consecutive blocks of visits, sorted by patient and time."""
-    blocks = np.array_split(observed, min(HEAT_MAP_ROWS, len(observed)))
+    """Whether each lab was observed, a row per visit, sorted by patient and time; its share in blocks of many."""
+    blocks = np.array_split(observed, len(observed) if len(observed) <= SEEN_ROWS else HEAT_MAP_ROWS)
     return [[round(float(share), 3) for share in block.mean(axis=0)] for block in blocks]
 
 

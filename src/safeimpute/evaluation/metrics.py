@@ -41,6 +41,14 @@ def false_discovery_proportion(risky: BoolArray, released: BoolArray) -> float:
     return float(np.sum(risky & released) / max(int(released.sum()), 1))
 
 
+def precision(risky: BoolArray, released: BoolArray) -> float:
+    """Share of the released values that are not risky; 0 for an empty release, as the paper defines it. Equation 55.
+
+    It is one minus the proportion of equation 36 only where something is released: of an empty release both are 0.
+    """
+    return float(np.sum(~risky & released) / max(int(released.sum()), 1))
+
+
 def power(risky: BoolArray, released: BoolArray) -> float:
     """Share of the values that are not risky that are released; 0 if all are risky."""
     return float(np.sum(~risky & released) / max(int(np.sum(~risky)), 1))

@@ -31,6 +31,9 @@ class Trial:
     truth: FloatArray  # of every visit that has one, NaN elsewhere
     settings: Settings
     seconds: dict[str, float]
+    alone: FloatArray | None = (
+        None  # preset paper: values of every visit without fallback edges, which serve a release
+    )
 
     @property
     def tested(self) -> IntArray:
@@ -49,6 +52,11 @@ class Trial:
     def errors(self) -> tuple[FloatArray, FloatArray]:
         """Imputed and true values of the tested visits."""
         return self.estimates.value[self.tested], self.truth[self.tested]
+
+    def errors_alone(self) -> tuple[FloatArray, FloatArray]:
+        """The same with the values that accuracy alone is judged by."""
+        value, truth = self.errors()
+        return (value if self.alone is None else self.alone[self.tested]), truth
 
     def release(self, tolerance: Tolerance, alpha: float) -> Decision:
         """Decide the tested visits."""
@@ -95,8 +103,13 @@ def run_trials(
     device: str = "cpu",
     progress: Progress = silent,
     limits: Sequence[float] = (),
+    *,
+    alone: bool = False,
 ) -> list[Trial]:
-    """Fit and calibrate on several splits; with `truth`, nothing is hidden and the unmeasured visits are judged."""
+    """Fit and calibrate on several splits; with `truth`, nothing is hidden and the unmeasured visits are judged.
+
+    With `alone`, the preset paper is fitted once more without fallback edges: the paper judges accuracy so.
+    """
     trials = []
     for number in range(splits):
         seeded = replace(settings, random_state=settings.random_state + number)
@@ -114,8 +127,18 @@ def run_trials(
         measured = visits.target_values
         known = measured if truth is None else np.where(np.isnan(measured), truth, measured)
         seconds = {**fitted.seconds, "total": time.perf_counter() - start}
-        trials.append(Trial(calibrated, known, seeded, seconds))
+        bare = without_fallback(seeded) if alone else None
+        value = None if bare is None else fit_system(calibrated.question, bare, device, told).estimates.value
+        trials.append(Trial(calibrated, known, seeded, seconds, value))
     return trials
+
+
+def without_fallback(settings: Settings) -> Settings | None:
+    """The preset paper as its accuracy alone is judged; None where that is what is there."""
+    graph = settings.paper.graph
+    if settings.preset != "paper" or not graph.fallback:
+        return None
+    return replace(settings, paper=replace(settings.paper, graph=replace(graph, fallback=False)))
 
 
 def _by_visits(

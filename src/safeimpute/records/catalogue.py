@@ -163,20 +163,41 @@ class Lab(_Entry):
         return tuple(code for codes in chosen.values() for code in codes.of(vocabulary))
 
 
-class DiabetesCodes(_Entry):
-    """Diagnosis codes by vocabulary; ICD codes are prefixes without dots."""
+class DiseaseCodes(_Entry):
+    """Diagnosis codes by vocabulary; ICD codes are matched by their beginning, with or without dots."""
 
-    icd9: tuple[str, ...]
-    icd10: tuple[str, ...]
-    omop: tuple[int, ...]
-    snomed: tuple[str, ...]
+    icd9: tuple[str, ...] = ()
+    icd10: tuple[str, ...] = ()
+    omop: tuple[int, ...] = ()
+    snomed: tuple[str, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_dots(cls, entry: Any) -> Any:
+        if not isinstance(entry, dict):
+            return entry
+        plain = {
+            name: [code.upper().replace(".", "") if isinstance(code, str) else code for code in entry[name]]
+            for name in ("icd9", "icd10")
+            if isinstance(entry.get(name), list)
+        }
+        return {**entry, **plain}
+
+    @model_validator(mode="after")
+    def _has_a_code(self) -> Self:
+        if not (self.icd9 or self.icd10 or self.omop or self.snomed):
+            raise ValueError("give icd9, icd10, omop or snomed codes")
+        if "" in (*self.icd9, *self.icd10):
+            raise ValueError("an empty ICD code would match everybody")
+        return self
 
 
 class Catalogue(_Entry):
-    """All labs by name, and the codes of diabetes by vocabulary."""
+    """All labs by name, and the codes of diabetes and of a user's diseases by vocabulary."""
 
     labs: dict[str, Lab]
-    diabetes: dict[str, DiabetesCodes]
+    diabetes: dict[str, DiseaseCodes]
+    diseases: dict[str, DiseaseCodes] = {}
     omop_units: dict[int, str]
 
     def lab(self, name: str) -> Lab:
@@ -188,6 +209,22 @@ class Catalogue(_Entry):
                 "Others can be added with --catalogue FILE.toml."
             )
         return self.labs[name]
+
+    def disease(self, name: str) -> DiseaseCodes:
+        """A disease of the user's file, or an error that says how to write one."""
+        if name not in self.diseases:
+            known = f"Known: {', '.join(sorted(self.diseases))}." if self.diseases else "None is there."
+            raise OptionError(
+                f"disease {name!r} is not in the catalogue. {known} Write [diseases.{name}] with icd9 and icd10 codes, "
+                "matched by their beginning, into a file and name it with --catalogue FILE.toml."
+            )
+        return self.diseases[name]
+
+    @property
+    def roots(self) -> list[int]:
+        """OMOP concepts of every disease here, whose descendants count too."""
+        every = (*self.diabetes.values(), *self.diseases.values())
+        return sorted({concept for codes in every for concept in codes.omop})
 
     @model_validator(mode="after")
     def _each_code_names_one_lab(self) -> Self:
@@ -209,14 +246,16 @@ def _coded(labs: dict[str, Lab]) -> Iterator[tuple[Vocabulary, Code, str]]:
 
 
 def load_catalogue(added: Path | None = None) -> Catalogue:
-    """The bundled catalogue, with the labs of a user's TOML file added to it."""
+    """The bundled catalogue, with the labs and diseases of a user's TOML file added to it."""
     bundled = _bundled()
     if added is None:
         return _validated(bundled, "the bundled catalogue")
-    extra = _user_labs(added)
+    own = _users(added)
+    extra = own.get("labs", {})
     if known := sorted(set(extra) & set(bundled["labs"])):
         raise OptionError(f"{added}: {', '.join(known)} already in the catalogue. Give the lab another name.")
-    return _validated(bundled | {"labs": bundled["labs"] | extra}, str(added))
+    document = bundled | {"labs": bundled["labs"] | extra, "diseases": own.get("diseases", {})}
+    return _validated(document, str(added))
 
 
 @cache
@@ -225,16 +264,19 @@ def _bundled() -> dict[str, Any]:
     return tomllib.loads(text)
 
 
-def _user_labs(path: Path) -> dict[str, Any]:
+def _users(path: Path) -> dict[str, Any]:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise OptionError(f"catalogue {path} cannot be read: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise OptionError(f"catalogue {path} is not valid TOML: {error}.") from None
-    if set(document) != {"labs"} or not isinstance(document["labs"], dict):
-        raise OptionError(f"catalogue {path} must hold [labs.NAME] tables and nothing else.")
-    return document["labs"]
+    tables = all(isinstance(each, dict) for each in document.values())
+    if not document or set(document) - {"labs", "diseases"} or not tables:
+        raise OptionError(
+            f"catalogue {path} must hold [labs.NAME] tables and [diseases.NAME] tables, and nothing else."
+        )
+    return document
 
 
 def _validated(document: dict[str, Any], origin: str) -> Catalogue:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 
 from safeimpute.evaluation.data_profile import CountHistogram, DataProfile
@@ -26,11 +27,12 @@ def draw_all(data: DataProfile) -> dict[str, Callable[[], Figure | None]]:
             data["gap_days"], "Days between visits", "Pairs of consecutive visits"
         ),
         "visit_missingness": lambda: visit_missingness(data["visit_missingness"], data["labs"]),
+        "cumulative_missingness": lambda: cumulative_missingness(data["visit_missingness"], data["labs"]),
     }
 
 
 def missingness_heat_map(data: DataProfile) -> Figure:
-    """Labs across, visits down in blocks, sorted by patient and time."""
+    """Labs across, visits down, sorted by patient and time; a row per visit, or per block where there are too many."""
     shares = np.array(data["heat_map"])
     labs, visits = data["labs"], data["visits"]
     figure, axes = one_panel(max(4.6, 1.8 + 0.6 * len(labs)), 6.0)
@@ -66,6 +68,40 @@ def counts(histogram: CountHistogram, label: str, what: str, centre: float = 0.0
     return figure
 
 
+def cumulative_missingness(
+    patients: Sequence[Sequence[dict[str, float]]], labs: Sequence[str]
+) -> Figure | None:
+    """The paper's form: a bar per sampled patient, a segment per visit as high as the share of labs missing there."""
+    if not patients:
+        return None
+    figure, axes = one_panel(7.6, 4.2)
+    longest = max(map(len, patients))
+    shades = LinearSegmentedColormap.from_list("visits", [NOT_MEASURED, RELEASED, MEASURED])
+    bottom = np.zeros(len(patients))
+    for number in range(longest):
+        height = np.array(
+            [_missing(visits[number], labs) if number < len(visits) else 0.0 for visits in patients]
+        )
+        colour = shades(number / max(longest - 1, 1))
+        axes.bar(_letters(len(patients)), height, 0.8, bottom, color=colour, edgecolor="white", linewidth=0.4)
+        bottom += height
+    axes.set(xlabel="Patient", ylabel="Share of labs missing, added up over visits")
+    scale = ScalarMappable(Normalize(1, max(longest, 2)), shades)
+    bar = figure.colorbar(scale, ax=axes, label="Visit number", shrink=0.8)
+    bar.outline.set_visible(False)
+    count_axis(bar.ax, most=6)
+    return figure
+
+
+def _missing(visit: dict[str, float], labs: Sequence[str]) -> float:
+    return sum(visit[lab] for lab in labs) / max(len(labs), 1)
+
+
+def _letters(count: int) -> list[str]:
+    """Names for sampled patients that say nothing about them."""
+    return ["ABCDEFGHIJKLMNOPQRSTUVWXYZ"[number % 26] for number in range(count)]
+
+
 def visit_missingness(patients: Sequence[Sequence[dict[str, float]]], labs: Sequence[str]) -> Figure | None:
     """For sampled patients, one small panel each: how many labs are missing at each visit, and which."""
     if not patients:
@@ -78,7 +114,7 @@ def visit_missingness(patients: Sequence[Sequence[dict[str, float]]], labs: Sequ
     for number, axes in enumerate(panels):
         if number < len(patients):
             _stack(axes, patients[number], shown)
-            axes.set_title(f"patient {'ABCDEFGHIJKLMNOPQRSTUVWXYZ'[number % 26]}", fontsize=9.5)
+            axes.set_title(f"patient {_letters(number + 1)[-1]}", fontsize=9.5)
         else:
             axes.set_visible(False)
     figure.supxlabel("Visit number", fontsize=11)

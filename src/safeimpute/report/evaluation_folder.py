@@ -3,7 +3,13 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from safeimpute.evaluation.curves import fdr_power_curves, risk_alignment
+from safeimpute.evaluation.curves import (
+    ALPHAS,
+    RISK_GROUPS,
+    fdr_power_curves,
+    risk_alignment,
+    tolerances_around,
+)
 from safeimpute.evaluation.data_profile import profile_data
 from safeimpute.evaluation.trials import Trial
 from safeimpute.records.units import target_unit
@@ -11,17 +17,26 @@ from safeimpute.records.visits import Visits
 from safeimpute.report.figures import draw_figures
 from safeimpute.report.run_folder import write_json
 from safeimpute.settings import Settings
+from safeimpute.tolerance import Tolerance
 
 
 def write_evaluation(
-    folder: Path, result: Mapping[str, object], trials: Sequence[Trial], settings: Settings, visits: Visits
+    folder: Path,
+    result: Mapping[str, object],
+    trials: Sequence[Trial],
+    settings: Settings,
+    visits: Visits,
+    tolerances: Sequence[Tolerance] = (),
+    levels: Sequence[float] = ALPHAS,
+    groups: int = RISK_GROUPS,
 ) -> None:
-    """Write evaluation.json, which is the result with its curves, and figures/."""
+    """Write evaluation.json, which is the result with its curves at these tolerances and levels, and figures/."""
+    wanted = tolerances or tolerances_around(settings.allowed_error)
     content = {
         **result,
         "unit": target_unit(settings),
-        "curves": fdr_power_curves(trials, settings.allowed_error),
-        "alignment": risk_alignment(trials, settings.allowed_error),
+        "curves": fdr_power_curves(trials, wanted, levels),
+        "alignment": risk_alignment(trials, settings.allowed_error, groups),
         "data": profile_data(visits, settings.random_state),
     }
     write_json(content, folder / "evaluation.json")

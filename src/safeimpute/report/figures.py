@@ -123,7 +123,7 @@ def _evaluation_figures(evaluation: EvaluationContent) -> dict[str, Draw]:
     ]
     return {
         "fdr_power": lambda: evaluation_curves(evaluation["curves"], unit),
-        "risk_alignment": lambda: risk_alignment(evaluation["alignment"], unit, splits),
+        "risk_alignment": lambda: score_alignment(evaluation["alignment"], unit, splits),
         "accuracy": lambda: accuracy(errors, unit, splits),
         **data_figures.draw_all(evaluation["data"]),
     }
@@ -195,7 +195,7 @@ def evaluation_curves(curves: Sequence[Curve], unit: str | None) -> Figure:
         tolerance = Tolerance(curve["absolute"], curve["share"]).describe(
             plain_text(unit, 16) if unit else None
         )
-        axes.set_title(f"unacceptable from {tolerance}", fontsize=9)
+        axes.set_title(f"unacceptable from {tolerance}", fontsize=8)
     figure.supxlabel("FDR level asked for", fontsize=11)
     figure.supylabel("Share of test values", fontsize=11)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
@@ -221,9 +221,27 @@ def level_panel(axes: Axes, points: Sequence[ReleaseSummary]) -> None:
     in_percent(axes, x=True, y=True)
 
 
-def risk_alignment(
-    groups: Sequence[RiskGroup] | Sequence[TestedGroup], unit: str | None, what: str
-) -> Figure | None:
+def score_alignment(groups: Sequence[TestedGroup], unit: str | None, what: str) -> Figure | None:
+    """The paper's form: each group's error, and its share of unacceptable errors, against its mean risk."""
+    if not groups:
+        return None
+    figure = Figure(figsize=(8.6, 3.7))
+    scores = [group["score"]["mean"] or 0.0 for group in groups]
+    label = with_unit("Mean absolute error", unit)
+    panels = (("mae", label, RELEASED), ("risky", "Share of unacceptable errors", ERROR))
+    for axes, (name, words, colour) in zip(figure.subplots(1, 2), panels, strict=True):
+        found = [_mean_se(group["mae"] if name == "mae" else group["risky"]) for group in groups]
+        error = [each[1] for each in found]
+        axes.errorbar(
+            scores, [each[0] for each in found], error, fmt="o-", color=colour, capsize=3, ecolor=INK
+        )
+        axes.set(xlabel=f"Mean risk of the group ({len(groups)} groups)", ylabel=words, ylim=(0, None))
+    in_percent(figure.axes[1], y=True)
+    figure.suptitle(f"Error against risk, groups of equal size: {what}", fontsize=11)
+    return figure
+
+
+def risk_alignment(groups: Sequence[RiskGroup], unit: str | None, what: str) -> Figure | None:
     """Error and share of unacceptable errors in groups of equal size by risk."""
     if not groups:
         return None

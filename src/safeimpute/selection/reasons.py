@@ -6,6 +6,7 @@ OUT_OF_RANGE = "out of range"
 OUT_OF_SCOPE = "outside the guarantee's scope"
 RISK_ABOVE_CAP = "risk above the cap"
 NOT_PROMISED = "no promise possible"
+NOT_FILLED = "not filled in"
 
 IN_WORDS = {
     RISK_ABOVE_CUTOFF: "the imputation is too likely to be off by the tolerance or more",
@@ -14,4 +15,5 @@ IN_WORDS = {
     OUT_OF_SCOPE: "too few measured visits resemble this one for a promise",
     RISK_ABOVE_CAP: "its own risk is above the largest one asked for",
     NOT_PROMISED: "nothing could be promised on this table",
+    NOT_FILLED: "the tool that imputed gave no value",
 }

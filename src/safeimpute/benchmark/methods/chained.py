@@ -28,7 +28,10 @@ SMALLEST_SPLIT = 6  # randomForest's node size of 5 for regression: larger nodes
 
 
 class Mice:
-    """Round-robin Bayesian ridge regressions; the point estimate is the chain's conditional mean."""
+    """Round-robin Bayesian ridge regressions; the point estimate is the chain's conditional mean, or one draw."""
+
+    def __init__(self, *, draw: bool = False) -> None:
+        self.draw = draw
 
     def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> FittedOnTable:  # noqa: ARG002
         seed = int(rng.integers(2**31))
@@ -40,6 +43,7 @@ class Mice:
                 random_state=seed,
                 skip_complete=True,
                 keep_empty_features=True,
+                sample_posterior=self.draw,
             )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)  # ten rounds are the published rule

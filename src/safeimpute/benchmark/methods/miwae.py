@@ -4,6 +4,7 @@ Missing values are imputed by their mean given the visible ones, by self-normali
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,14 @@ from safeimpute.benchmark.methods.neural import (
     shuffled_batches,
     values_and_mask,
 )
-from safeimpute.benchmark.methods.table import TARGET, FittedOnTable, Predict, fit_on_table, without_target
+from safeimpute.benchmark.methods.table import (
+    TARGET,
+    FittedOnTable,
+    Predict,
+    fit_on_table,
+    read_table,
+    without_target,
+)
 from safeimpute.records.arrays import FloatArray
 from safeimpute.splits.roles import Task
 
@@ -52,8 +60,8 @@ class LatentModel(nn.Module):
 
     def forward(
         self, values: Tensor, seen: Tensor, samples: int, source: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
-        """Log importance weights (samples x rows) and the decoder's means (samples x rows x columns)."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Log importance weights (samples x rows); means and variances of the decoder (samples x rows x columns)."""
         mean, raw_spread = self.encoder(values).chunk(2, dim=1)
         spread = nn.functional.softplus(raw_spread) + SMALLEST_SCALE
         noise = torch.randn((samples, *mean.shape), generator=source, device=mean.device)
@@ -63,7 +71,7 @@ class LatentModel(nn.Module):
         freedom = nn.functional.softplus(raw_freedom) + LEAST_FREEDOM
         of_visible = (_student_log_density(values, location, scale, freedom) * seen).sum(dim=2)
         prior_to_proposal = (spread.log() + (noise.square() - z.square()) / 2).sum(dim=2)
-        return of_visible + prior_to_proposal, location
+        return of_visible + prior_to_proposal, location, scale.square() * freedom / (freedom - 2)
 
 
 def _network(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
@@ -82,6 +90,9 @@ def _student_log_density(x: Tensor, location: Tensor, scale: Tensor, freedom: Te
     return constant - scale.log() - (freedom + 1) / 2 * torch.log1p(standard / freedom)
 
 
+Conditional = Callable[[LatentModel, Tensor, Tensor, int, torch.Generator], Tensor]
+
+
 class Miwae:
     """Missing entries enter as zeros, the column means; the bound looks at visible entries only."""
 
@@ -89,10 +100,17 @@ class Miwae:
         self.effort, self.settings = effort, settings or MiwaeSettings()
 
     def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> FittedOnTable:
+        """Imputes by the conditional mean."""
         seed = draw_seed(rng)
-        return fit_on_table(task, lambda table: self._learn(table, seed, device))
+        return fit_on_table(task, lambda table: self._learn(table, seed, device, _conditional_mean))
 
-    def _learn(self, table: FloatArray, seed: int, device: str) -> Predict:
+    def spreads(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> FloatArray:
+        """Standard deviation of draws of every visit's target, in standard units; the same fit for the same seed."""
+        seed = draw_seed(rng)
+        fitted = fit_on_table(task, lambda table: self._learn(table, seed, device, _conditional_spread))
+        return fitted.predict(read_table(task.visits, fitted.units))
+
+    def _learn(self, table: FloatArray, seed: int, device: str, of: Conditional) -> Predict:
         settings = self.settings
         with seeded_weights(seed):
             model = LatentModel(table.shape[1], settings.hidden).to(device)
@@ -104,10 +122,7 @@ class Miwae:
             values, seen = values_and_mask(without_target(asked), device)
             parts = zip(in_parts(values, ROWS_AT_ONCE), in_parts(seen, ROWS_AT_ONCE), strict=True)
             with torch.no_grad():
-                means = [
-                    _conditional_mean(model, *part, samples=settings.imputing_samples, source=source)
-                    for part in parts
-                ]
+                means = [of(model, *part, settings.imputing_samples, source) for part in parts]
             return as_array(torch.cat(means))
 
         return predict
@@ -124,7 +139,7 @@ def _train(
     optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate, fused=True)
     for _ in range(epochs):
         for rows in shuffled_batches(len(values), settings.batch, source):
-            log_weight, _ = model(values[rows], seen[rows], settings.training_samples, source)
+            log_weight, *_ = model(values[rows], seen[rows], settings.training_samples, source)
             loss = -torch.logsumexp(log_weight, dim=0).mean()
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -135,6 +150,18 @@ def _conditional_mean(
     model: LatentModel, values: Tensor, seen: Tensor, samples: int, source: torch.Generator
 ) -> Tensor:
     """E[target | visible] = sum_k w_k m_k with self-normalised weights."""
-    log_weight, location = model(values, seen, samples, source)
+    log_weight, location, _ = model(values, seen, samples, source)
     mean: Tensor = (torch.softmax(log_weight, dim=0) * location[:, :, TARGET]).sum(dim=0)
     return mean
+
+
+def _conditional_spread(
+    model: LatentModel, values: Tensor, seen: Tensor, samples: int, source: torch.Generator
+) -> Tensor:
+    """Standard deviation of the mixture that draws of the target come from."""
+    log_weight, location, variance = model(values, seen, samples, source)
+    weight, centre = torch.softmax(log_weight, dim=0), location[:, :, TARGET]
+    mean = (weight * centre).sum(dim=0)
+    squares = (weight * (centre.square() + variance[:, :, TARGET])).sum(dim=0)
+    spread: Tensor = (squares - mean.square()).clamp(min=0).sqrt()
+    return spread

@@ -126,10 +126,9 @@ def _saved_patients(source: Source, patients: ir.Table) -> ir.Table:
 
 
 def _members(source: Source, reader: Reader, definition: CohortDefinition) -> ir.Table | None:
-    if definition.diabetes == "none":
+    if definition.codes is None:
         return None
-    codes = source.catalogue.diabetes[definition.diabetes]
-    return source.saved("members", results.cohort_members(reader.diagnoses(source), codes))
+    return source.saved("members", results.cohort_members(reader.diagnoses(source), definition.codes))
 
 
 def _stays(
@@ -161,7 +160,7 @@ def _require_target(definition: CohortDefinition, counts: dict[str, Any]) -> Non
     raise SourceError(
         f"no usable result of the target {target!r} among {counts['rows']:,} rows "
         f"({'; '.join(fates) or 'its codes do not occur'}). Nothing was written. "
-        "Check the target, the units and --diabetes."
+        "Check the target, the units, the disease and the window."
     )
 
 
@@ -175,7 +174,7 @@ def _record(
         "source": {"kind": kind, "title": reader.TITLE, "place": source.place},
         "definition": definition.resolved(reader.VOCABULARY),
         "labs": list(labs),
-        "attributes": ["sex", "age"],
+        "attributes": list(definition.attributes),
         "visits_sha256": digest,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {

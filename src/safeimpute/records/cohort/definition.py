@@ -1,14 +1,15 @@
 """What a cohort is: target, labs, anchors, who is diabetic, how far back a visit looks; made from options."""
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any, Literal, get_args
 
 from safeimpute.errors import OptionError
-from safeimpute.records.catalogue import Catalogue, Code, Lab, Vocabulary, parse_lookback
+from safeimpute.records.catalogue import Catalogue, Code, DiseaseCodes, Lab, Vocabulary, parse_lookback
 
 Anchors = Literal["target", "any"]
-Diabetes = Literal["any", "primary", "none"]
+Diabetes = Literal["any", "primary", "type1", "none"]
+Attribute = Literal["sex", "age"]
 
 PAPER_LABS = ("hba1c", "glucose", "cholesterol")
 
@@ -37,6 +38,11 @@ class CohortDefinition:
     inputs: tuple[CohortLab, ...]
     anchors: Anchors
     diabetes: Diabetes
+    disease: str = ""  # of the user's catalogue, in place of diabetes
+    codes: DiseaseCodes | None = None  # whose patients belong; None: everybody's
+    since: date | None = None  # visits on this day and later
+    until: date | None = None  # visits before this day
+    attributes: tuple[Attribute, ...] = ("sex", "age")
 
     @property
     def labs(self) -> tuple[CohortLab, ...]:
@@ -51,7 +57,12 @@ class CohortDefinition:
         return {
             "target": self.target.name,
             "anchors": self.anchors,
-            "diabetes": self.diabetes,
+            "diabetes": "none" if self.disease else self.diabetes,
+            "disease": self.disease or None,
+            "diagnosis_codes": None if self.codes is None else self.codes.model_dump(),
+            "from": None if self.since is None else self.since.isoformat(),
+            "until": None if self.until is None else self.until.isoformat(),
+            "attributes": list(self.attributes),
             "labs": {
                 self.target.name: _lab_record(self.target, vocabulary) | {"lookback_hours": 0},
                 **{item.name: _lab_record(item, vocabulary) for item in self.inputs},
@@ -82,10 +93,16 @@ def define_cohort(
     diabetes: str = "any",
     lookback: str = "",
     glucose: str = "serum,blood-gas",
+    disease: str = "",
+    since: str = "",
+    until: str = "",
+    attributes: tuple[str, ...] = ("sex", "age"),
 ) -> CohortDefinition:
     """The options of a build as a checked definition; without `labs`, the labs of the published cohort."""
     _require(anchors, get_args(Anchors), "anchors")
     _require(diabetes, get_args(Diabetes), "diabetes")
+    for attribute in attributes:
+        _require(attribute, get_args(Attribute), "attribute")
     names = tuple(dict.fromkeys(PAPER_LABS if labs is None else labs))
     inputs = tuple(name for name in names if name != target)
     _refuse_derivatives(catalogue, target, inputs)
@@ -104,7 +121,35 @@ def define_cohort(
         inputs=tuple(planned(name) for name in inputs),
         anchors="any" if anchors == "any" else "target",
         diabetes=next(choice for choice in get_args(Diabetes) if choice == diabetes),
+        disease=disease,
+        codes=_codes(catalogue, diabetes, disease),
+        attributes=tuple(known for known in get_args(Attribute) if known in attributes),
+        **_window(since, until),
     )
+
+
+def _codes(catalogue: Catalogue, diabetes: str, disease: str) -> DiseaseCodes | None:
+    if disease:
+        return catalogue.disease(disease)
+    return None if diabetes == "none" else catalogue.diabetes[diabetes]
+
+
+def _window(since: str, until: str) -> dict[str, date | None]:
+    """From the first day to the day before the last one."""
+    days = {"since": _day(since, "from"), "until": _day(until, "until")}
+    first, last = days.values()
+    if first is not None and last is not None and first >= last:
+        raise OptionError(f"the window from {first} until {last} is empty. Give a later end.")
+    return days
+
+
+def _day(text: str, option: str) -> date | None:
+    if not text:
+        return None
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise OptionError(f"{option} {text!r} is no day. Write it year first: 2022-01-01.") from None
 
 
 def _require(given: str, choices: tuple[str, ...], option: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import ibis
 import ibis.expr.types as ir
 
-from safeimpute.records.catalogue import Code, DiabetesCodes, Vocabulary
+from safeimpute.records.catalogue import Code, DiseaseCodes, Vocabulary
 from safeimpute.records.cohort.definition import CohortDefinition
 from safeimpute.records.readers.engine import Wanted
 
@@ -38,15 +38,16 @@ _DERIVED = "(derived)"  # stands for a lab name; no lab can be called that
 _CENSORED_TEXT = r"^\s*([<>≤≥]|less than|greater than|more than|below|above|under|over)"
 
 
-def cohort_members(diagnoses: ir.Table, codes: DiabetesCodes) -> ir.Table:
-    """Patients with a diabetes code at any time in the record."""
+def cohort_members(diagnoses: ir.Table, codes: DiseaseCodes) -> ir.Table:
+    """Patients with one of these codes at any time in the record."""
     code = diagnoses.code.upper().replace(".", "")
     listed = [
         (diagnoses.vocabulary == "omop") & code.isin([str(concept) for concept in codes.omop]),
         (diagnoses.vocabulary == "snomed") & code.isin(list(codes.snomed)),
-        (diagnoses.vocabulary == "icd9") & _any(code.startswith(prefix) for prefix in codes.icd9),
-        (diagnoses.vocabulary == "icd10") & _any(code.startswith(prefix) for prefix in codes.icd10),
     ]
+    for vocabulary, prefixes in (("icd9", codes.icd9), ("icd10", codes.icd10)):
+        if prefixes:
+            listed.append((diagnoses.vocabulary == vocabulary) & _any(code.startswith(p) for p in prefixes))
     return diagnoses.filter(_any(listed), diagnoses.subject_id.notnull()).select("subject_id").distinct()
 
 

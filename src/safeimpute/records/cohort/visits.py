@@ -21,6 +21,19 @@ def anchor_visits(measured: ir.Table, definition: CohortDefinition, admissions: 
     A day's visit stands at its last draw, so that all of the day's results lie at or before it; a day of
     admission without any draw stands at the admission.
     """
+    return _within(_every_anchor(measured, definition, admissions), definition)
+
+
+def _within(anchors: ir.Table, definition: CohortDefinition) -> ir.Table:
+    """The places inside the window of days; what a visit looks back to may lie before it."""
+    if definition.since is not None:
+        anchors = anchors.filter(anchors.time >= ibis.literal(definition.since).cast(TIME))
+    if definition.until is not None:
+        anchors = anchors.filter(anchors.time < ibis.literal(definition.until).cast(TIME))
+    return anchors
+
+
+def _every_anchor(measured: ir.Table, definition: CohortDefinition, admissions: ir.Table | None) -> ir.Table:
     if definition.anchors == "target" or admissions is None:
         targets = measured.filter(measured.lab == definition.target.name)
         return targets.select(subject_id=targets.subject_id, time=targets.drawn)
@@ -83,7 +96,7 @@ def visits_table(
     *,
     known_clock: bool,
 ) -> ir.Table:
-    """One row per visit: labs in their units, sex and age, and when each value was drawn and known."""
+    """One row per visit: labs in their units, attributes, and when each value was drawn and known."""
     keys = ["subject_id", "lab", "drawn"]
     values = found.inner_join(measured.select(*keys, "value", "known"), keys)
     names = [item.name for item in definition.labs]
@@ -96,7 +109,7 @@ def visits_table(
     joined = visits.left_join(people, visits.subject_id == people.owner)
     described = joined.mutate(age=_age(joined.born, joined.time))
     moments = [name + suffix for name in names for suffix in companions]
-    columns = ["subject_id", "time", *names, "sex", "age", *moments]
+    columns = ["subject_id", "time", *names, *definition.attributes, *moments]
     return described.select(*columns).order_by("subject_id", "time")
 
 

@@ -77,18 +77,17 @@ def _operator(concept: ir.Value) -> ir.Value:
 
 
 def diagnoses(source: Source) -> ir.Table:
-    """Each condition as the diabetes concepts it descends from; without `concept_ancestor`, as itself."""
+    """Each condition as the catalogue's concepts it descends from; without `concept_ancestor`, as itself."""
     conditions = source.get("condition_occurrence", person_id="integer", condition_concept_id="integer")
     if source.has("concept_ancestor"):
         tree = source.get("concept_ancestor", ancestor_concept_id="integer", descendant_concept_id="integer")
-        roots = sorted({concept for codes in source.catalogue.diabetes.values() for concept in codes.omop})
-        below = tree.filter(tree.ancestor_concept_id.isin(roots))
+        below = tree.filter(tree.ancestor_concept_id.isin(source.catalogue.roots))
         conditions = conditions.join(below, conditions.condition_concept_id == below.descendant_concept_id)
         concept = conditions.ancestor_concept_id
     else:
         concept = conditions.condition_concept_id
         source.notes.append(
-            "no concept_ancestor table: only the diabetes concepts named in the catalogue count, not their "
+            "no concept_ancestor table: only the concepts named in the catalogue count, not their "
             "descendants. Add the table from the OHDSI vocabulary to count them."
         )
     return conditions.select(

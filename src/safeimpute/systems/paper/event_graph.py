@@ -29,7 +29,7 @@ class EventGraph:
     """Node inputs in standard units and the two relations."""
 
     values: FloatArray  # visits x labs, z-scores, NaN where not visible
-    attributes: FloatArray  # visits x attributes, z-scores, 0 where missing
+    attributes: FloatArray  # visits x attributes, z-scores, NaN where missing
     scaler: Scaler
     target: int
     temporal: Edges
@@ -55,13 +55,12 @@ def build_graph(
     visits = task.visits
     scaler = fit_scaler(visits.labs, visits.lab_names, task.training, settings.log_labs)
     values = scaler.standardise(visits.labs)
-    profiles = visit_profiles(visits, values, task.training)
+    profiles = visit_profiles(visits, values, task.training, settings.trend_epsilon)
     value_radius, trend_radius = _radii(profiles, settings, rng)
     max_gap = settings.max_gap_days or default_max_gap(visits.patient, visits.time)
-    attributes = np.nan_to_num(standardise_columns(visits.attributes, task.training))
     return EventGraph(
         values=values,
-        attributes=attributes,
+        attributes=standardise_columns(visits.attributes, task.training),
         scaler=scaler,
         target=visits.target,
         temporal=temporal_edges(visits.patient, visits.time, max_gap) if settings.use_temporal else NO_EDGES,
@@ -72,10 +71,10 @@ def build_graph(
     )
 
 
-def visit_profiles(visits: VisitArrays, values: FloatArray, training: BoolArray) -> Profiles:
+def visit_profiles(visits: VisitArrays, values: FloatArray, training: BoolArray, epsilon: float) -> Profiles:
     """What visits are compared by: the other labs' levels and trends, never the target."""
     levels = values[:, visits.other_labs]
-    trends = standardise_columns(lab_trends(visits.patient, visits.time, levels), training)
+    trends = standardise_columns(lab_trends(visits.patient, visits.time, levels, epsilon), training)
     return Profiles(values=levels, trends=trends, patient=visits.patient)
 
 

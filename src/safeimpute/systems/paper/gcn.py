@@ -29,8 +29,8 @@ class GatedLayer(nn.Module):
 
     def __init__(self, inputs: int, width: int, gate: bool) -> None:
         super().__init__()
-        self.temporal = nn.Linear(inputs, width)
-        self.value = nn.Linear(inputs, width)
+        self.temporal = nn.Linear(inputs, width, bias=False)
+        self.value = nn.Linear(inputs, width, bias=False)
         self.gate = nn.Linear(width, 1, bias=False) if gate else None
         self.narrow = inputs < width  # propagate whichever side of the product has fewer columns
 
@@ -45,8 +45,8 @@ class GatedLayer(nn.Module):
 
     def _convolve(self, states: Tensor, relation: Tensor, linear: nn.Linear) -> Tensor:
         if self.narrow:
-            return nn.functional.linear(propagate(relation, states), linear.weight, linear.bias)
-        return propagate(relation, states @ linear.weight.T).add_(linear.bias)
+            return nn.functional.linear(propagate(relation, states), linear.weight)
+        return propagate(relation, states @ linear.weight.T)
 
 
 class TwoRelationGcn(nn.Module):
@@ -59,12 +59,15 @@ class TwoRelationGcn(nn.Module):
             GatedLayer(before, after, settings.gate) for before, after in pairwise(sizes)
         )
         self.head = nn.Linear(settings.width, labs)
+        self.dropout = settings.dropout
 
     def forward(self, inputs: Tensor, relations: Relations) -> Tensor:
         """Equation 19."""
         states = inputs
         for layer in self.layers:
             states = layer(states, relations)
+            if self.dropout:
+                states = nn.functional.dropout(states, self.dropout, self.training)
         output: Tensor = self.head(states)
         return output
 
@@ -99,12 +102,14 @@ class GcnImputer:
 
 
 class NodeInputs:
-    """The network's inputs [z, indicator, attributes] and relations on a device."""
+    """The network's inputs, values and indicators of labs and attributes, and relations on a device."""
 
     def __init__(self, graph: EventGraph, device: str) -> None:
         self.observed = torch.from_numpy(~np.isnan(graph.values)).to(device)
         self.values = torch.from_numpy(np.nan_to_num(graph.values)).float().to(device)
-        self.attributes = torch.from_numpy(graph.attributes).float().to(device)
+        known = ~np.isnan(graph.attributes)
+        attributes = np.concatenate([np.nan_to_num(graph.attributes), known], axis=1)
+        self.attributes = torch.from_numpy(attributes).float().to(device)  # values, then indicators
         self.temporal = Adjacency(graph.temporal, len(graph), device)
         self.value = Adjacency(graph.value, len(graph), device)
         self.relations = self.temporal.relation(), self.value.relation()

@@ -1,0 +1,55 @@
+"""The risk of values another imputer gave, learnt from its errors at validation visits (arrays only)."""
+
+import numpy as np
+
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.settings import BestSettings
+from safeimpute.splits.roles import Task
+from safeimpute.splits.streams import Stream, generator
+from safeimpute.systems.best.blend import Blended
+from safeimpute.systems.best.evidence import learn_source, read_evidence
+from safeimpute.systems.best.risk import fit_risk, risk_features
+from safeimpute.systems.protocol import Estimates, Imputation
+from safeimpute.systems.trees import patient_folds
+from safeimpute.tolerance import Tolerance
+
+FOLDS = 5
+
+
+def rank_by_validation(
+    task: Task, imputation: Imputation, asked: BoolArray, tolerance: Tolerance, seed: int, device: str = "cpu"
+) -> Estimates:
+    """Estimates of the visits asked about (NaN elsewhere), their risk learnt from the errors at validation visits.
+
+    Errors at training visits are in sample, hence of no use: the risk learns nothing from them. What it looks at is
+    the evidence of `best`, the imputed value against it, and the method's own signals.
+    """
+    rng, settings = generator(seed, Stream.RISK), BestSettings()
+    given = np.isfinite(imputation.value)  # a method may leave visits out
+    taught = task.validation & given
+    wanted = taught | (asked & given)
+    source = learn_source(task.visits, settings, rng, past_only=False)
+    evidence = read_evidence(task.visits, source, wanted, settings.block_visits, device)
+    value = imputation.value[wanted]
+    apart = {name: column[wanted] for name, column in imputation.signals.items()}
+    blended = Blended(source.units.labs.standard(value, source.target), apart)
+    features = risk_features(evidence, blended, calendar=True)
+    learn, truth = taught[wanted], task.validation_target[taught]
+    fold = _folds(task.visits.patient[taught], rng)
+    model = fit_risk(features[learn], value[learn], truth, fold, tolerance, seed)
+    risk, spread = (_at(wanted, column) for column in model.judge(features, value))
+    nothing = np.ones(len(wanted), dtype=bool)
+    nothing[wanted] = evidence.nothing_known
+    return Estimates(imputation.value, risk, spread, nothing, tolerance, imputation.signals)
+
+
+def _folds(patient: IntArray, rng: np.random.Generator) -> IntArray:
+    """Folds of the patients that have a validation visit, so that none is empty."""
+    return patient_folds(np.unique(patient, return_inverse=True)[1], FOLDS, rng)
+
+
+def _at(wanted: BoolArray, column: FloatArray) -> FloatArray:
+    """A column of the wanted visits among all visits."""
+    whole = np.full(len(wanted), np.nan)
+    whole[wanted] = column
+    return whole

@@ -1,0 +1,131 @@
+"""The paper's experiments in the paper's form: curves, alignment, precision, one release for evaluate and ablate."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from safeimpute.benchmark.ablation_tables import ablation_tables
+from safeimpute.benchmark.typeset import Table, as_latex, as_markdown, as_text, best_two
+from safeimpute.evaluation import metrics
+from safeimpute.evaluation.curves import fdr_power_curves, risk_alignment
+from safeimpute.evaluation.data_profile import profile_data
+from safeimpute.evaluation.evaluate import Outcome, summarise_release
+from safeimpute.evaluation.trials import Trial, run_trials
+from safeimpute.records.arrays import VisitArrays
+from safeimpute.records.simulate import simulate
+from safeimpute.records.visits import ColumnChoice, prepare_visits
+from safeimpute.settings import make_settings
+from safeimpute.tolerance import Tolerance
+from test_cli import QUICK, invoke
+
+TOLD = {"target": "hba1c", "tolerance": 1.0, "fdr": 0.3, "preset": "paper"}
+
+
+@pytest.fixture(scope="module")
+def trials(cohort_arrays: VisitArrays) -> list[Trial]:
+    settings = make_settings(**TOLD, paper={"gcn": {"epochs": 40}})
+    return run_trials(cohort_arrays, settings, 2, alone=True)
+
+
+def test_curves_stand_at_the_given_tolerances_and_levels(trials: list[Trial]) -> None:
+    curves = fdr_power_curves(trials, [Tolerance(0.5), Tolerance(0.8)], (0.001, 0.3))
+    assert [curve["absolute"] for curve in curves] == [0.5, 0.8]
+    assert [point["fdr"] for point in curves[0]["points"]] == [0.001, 0.3]
+    impossible = curves[0]["points"][0]  # fewer calibration visits than 1 / 0.001
+    assert (impossible["power"]["mean"], impossible["splits_released"]) == (0.0, 0)
+
+
+def test_alignment_is_error_against_mean_score(trials: list[Trial]) -> None:
+    groups = risk_alignment(trials[:1], Tolerance(1.0), groups=5)
+    assert len(groups) == 5
+    trial = trials[0]
+    score = np.sort(trial.estimates.risk[trial.tested])
+    first = np.array_split(score, 5)[0]
+    assert groups[0]["score"]["mean"] == pytest.approx(first.mean())
+    means = [group["score"]["mean"] or 0.0 for group in groups]
+    assert means == sorted(means)
+
+
+def test_precision_of_an_empty_release_is_nought_as_defined() -> None:
+    nobody = np.zeros(4, dtype=bool)
+    risky = np.array([True, False, True, False])
+    assert metrics.precision(risky, nobody) == 0.0
+    assert metrics.false_discovery_proportion(risky, nobody) == 0.0
+    assert metrics.precision(risky, ~nobody) == 0.5
+    some, none = Outcome(1, 4, 0.25, 0.5, 0.5, 1.0, 1.5), Outcome(0, 0, 0.0, 0.0, 0.0, None, None)
+    row = summarise_release([[some], [none]], 0.3)
+    assert row["precision"]["mean"] == pytest.approx(0.375)
+    assert row["rmse"]["mean"] == 1.5
+    assert row["splits_released"] == 1
+
+
+def test_accuracy_alone_has_no_fallback_edges(trials: list[Trial], cohort_arrays: VisitArrays) -> None:
+    """It is the fit that ablate's table names the paper's system; the release keeps the fallback."""
+    settings = make_settings(**TOLD, paper={"gcn": {"epochs": 40}, "graph": {"fallback": False}})
+    (bare,) = run_trials(cohort_arrays, settings, 1)
+    assert trials[0].alone is not None
+    np.testing.assert_array_equal(trials[0].alone, bare.estimates.value)
+    assert not np.array_equal(trials[0].alone, trials[0].estimates.value)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, dict, Path]:
+    """evaluate and ablate on the same visits, levels and splits; too few calibration visits for a level of 0.05."""
+    folder = tmp_path_factory.mktemp("both")
+    (folder / "quick.toml").write_text(QUICK)
+    visits = simulate("mimic4", np.random.default_rng(3), patients=24).visits
+    visits.write_parquet(folder / "visits.parquet")
+    told = (folder / "visits.parquet", "--target", "hba1c", "--tolerance", "1.2", "--fdr", "0.35")
+    told += ("--splits", 1, "--config", folder / "quick.toml", "--quiet")
+    invoke(
+        *("evaluate", *told, "--preset", "paper", "--json", folder / "e.json", "--out", folder / "e"),
+        *("--curve-tolerances", "0.5,0.8", "--risk-groups", 5),
+    )
+    invoke("ablate", *told, "--json", folder / "a.json")
+    return json.loads((folder / "e.json").read_text()), json.loads((folder / "a.json").read_text()), folder
+
+
+def test_few_calibration_visits_do_not_stop_an_evaluation(both: tuple[dict, dict, Path]) -> None:
+    content = json.loads((both[2] / "e" / "evaluation.json").read_text())
+    visits = pl.read_parquet(both[2] / "visits.parquet")
+    assert 0.15 * 0.8 * visits["hba1c"].count() < 19  # 0.05, which the curves ask for, needs nineteen
+    assert [curve["absolute"] for curve in content["curves"]] == [0.5, 0.8]
+    assert content["curves"][0]["points"][0]["fdr"] == 0.05
+    assert len(content["alignment"]) == 5
+
+
+def test_evaluate_and_ablate_release_alike(both: tuple[dict, dict, Path]) -> None:
+    evaluated, ablated, _ = both
+    assert ablated["risk"]["proxy risk"] == evaluated["release"][0]
+    assert ablated["imputer"]["paper's system"] == evaluated["imputation"]
+
+
+def test_ablation_tables_have_the_published_columns(both: tuple[dict, dict, Path]) -> None:
+    imputer, risk = ablation_tables(both[1])  # type: ignore[arg-type]
+    assert imputer.rows[0][3:] == ("0.9669", "1.2231", "1.2889", "1.8091")
+    assert {"RMSE", "published RMSE, Mayo Clinic"} <= set(imputer.head)
+    assert risk.rows[1][-1] == "0.3667"
+    assert {"RMSE", "precision", "published FDR, MIMIC-III"} <= set(risk.head)
+
+
+def test_best_and_second_best_are_marked() -> None:
+    table = Table("t", "", ("m", "x"), (("a", "3"), ("b", "1"), ("c", "2")), marks=best_two([3, 1, 2], 1))
+    assert "| b | **1** |" in as_markdown(table)
+    assert "| c | <u>2</u> |" in as_markdown(table)
+    assert r"b & \textbf{1}" in as_latex(table)
+    assert r"c & \underline{2}" in as_latex(table)
+    assert "1*" in as_text(table)
+    assert best_two([0.2, None, 0.9], 0, larger=True) == {(2, 0): "best", (0, 0): "second"}
+
+
+def test_a_heat_map_has_a_row_per_visit_where_it_can_be_seen() -> None:
+    small = prepare_visits(simulate("mayo", np.random.default_rng(0)).visits, ColumnChoice("hba1c"))
+    assert len(profile_data(small)["heat_map"]) == len(small) <= 1000
+    assert set(np.ravel(profile_data(small)["heat_map"])) <= {0.0, 1.0}
+    large = prepare_visits(
+        simulate("mimic4", np.random.default_rng(0), patients=400).visits, ColumnChoice("hba1c")
+    )
+    assert len(profile_data(large)["heat_map"]) == 240
