@@ -138,6 +138,7 @@ class Lab(_Entry):
     reject: Range
     flag: Range
     lookback: Annotated[str, AfterValidator(_checked_lookback)]
+    category: Literal["laboratory", "vital-signs"] = "laboratory"
     codes: dict[str, Codes]
     derivatives: Derivatives = Derivatives()
     allowable_error: AllowableError | None = None

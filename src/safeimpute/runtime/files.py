@@ -11,7 +11,10 @@ from pathlib import Path
 from safeimpute.errors import OptionError
 
 # A folder holding one of these was written by safeimpute and may be replaced when asked.
-OURS = ("run.json", "evaluation.json", "audit.json", "downstream.json", "model.json", "_score.json")
+OURS = (
+    *("run.json", "evaluation.json", "audit.json", "downstream.json", "model.json", "_score.json"),
+    "export.jsonl",
+)
 
 
 def sha256_of(path: Path) -> str:

@@ -8,9 +8,10 @@ from typing import Any
 import ibis
 import ibis.expr.types as ir
 
+from safeimpute.records import marks
 from safeimpute.records.catalogue import Code, DiabetesCodes, Vocabulary
-from safeimpute.records.cohort.definition import CohortDefinition
-from safeimpute.records.readers.engine import Wanted
+from safeimpute.records.cohort.definition import CohortDefinition, CohortLab
+from safeimpute.records.readers.engine import Wanted, empty_like
 
 # Not relevant: nothing is wrong with the row, this cohort has no place for it.
 OTHER_CODE = "other code"
@@ -19,6 +20,7 @@ UNUSED = "no visit looks back to it"
 NOT_RELEVANT = (OTHER_CODE, OUTSIDE, UNUSED)
 
 # Set aside: a row this cohort would have used, had it been sound. The first reason that holds counts.
+IMPUTED = "imputed, not measured"
 DERIVATIVE = "calculated from the target"
 NO_PATIENT = "no patient identifier"
 NO_DATE = "no possible date"
@@ -30,7 +32,7 @@ NO_UNIT = "no unit"
 UNKNOWN_UNIT = "unknown unit"
 OUT_OF_RANGE = "out of range"
 SET_ASIDE = (
-    DERIVATIVE, NO_PATIENT, NO_DATE, UNBORN, NOT_FINAL,
+    IMPUTED, DERIVATIVE, NO_PATIENT, NO_DATE, UNBORN, NOT_FINAL,
     CENSORED, NO_NUMBER, NO_UNIT, UNKNOWN_UNIT, OUT_OF_RANGE,
 )  # fmt: skip
 
@@ -70,6 +72,7 @@ def gather(
         "unit": coded.unit.strip().lower(),
         "final": coded.final,
         "censored": censored,
+        "imputed": coded.imputed,
     }
     rows = coded.select(lab=coded.lab, **_where(coded.lab.notnull(), columns))
     outside = ibis.literal(False)
@@ -85,7 +88,7 @@ def gather(
 
 def _where(condition: ir.Value, columns: dict[str, ir.Value]) -> dict[str, ir.Value]:
     """The columns where the condition holds, empty elsewhere."""
-    return {name: condition.ifelse(column, ibis.null(column.type())) for name, column in columns.items()}
+    return {name: condition.ifelse(column, empty_like(column)) for name, column in columns.items()}
 
 
 def wanted_codes(definition: CohortDefinition, vocabulary: Vocabulary) -> Wanted:
@@ -97,7 +100,13 @@ def _lab_of(code: ir.Value, definition: CohortDefinition, vocabulary: Vocabulary
     def as_stored(codes: Iterable[Code]) -> list[Any]:
         return [int(known) if code.type().is_integer() else str(known) for known in codes]
 
-    named = [(code.isin(as_stored(item.codes_in(vocabulary))), item.name) for item in definition.labs]
+    def all_codes(item: CohortLab) -> tuple[Code, ...]:
+        marked = (
+            (f"{marks.LAB}{item.name}",) if vocabulary == "meds" else ()
+        )  # imputed, to be set aside by lab
+        return (*item.codes_in(vocabulary), *marked)
+
+    named = [(code.isin(as_stored(all_codes(item))), item.name) for item in definition.labs]
     derived = as_stored(definition.derivatives_in(vocabulary))
     return ibis.cases(*named, *([(code.isin(derived), _DERIVED)] if derived else []))
 
@@ -110,6 +119,7 @@ def judge(gathered: ir.Table, definition: CohortDefinition, patients: ir.Table) 
     rows = rows.mutate(converted=_converted(rows, definition))
     unit = rows.unit.fill_null("")
     fate = ibis.cases(
+        (rows.imputed, IMPUTED),
         (rows.lab == _DERIVED, DERIVATIVE),
         (rows.subject_id.isnull(), NO_PATIENT),
         (rows.drawn.isnull(), NO_DATE),

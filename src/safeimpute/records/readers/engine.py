@@ -100,7 +100,7 @@ class Source:
             return ibis.null(_IBIS_TYPES[kind])
         value = table[column]
         if needed is not None and kind != "code":
-            value = needed.ifelse(value, ibis.null(value.type()))
+            value = needed.ifelse(value, empty_like(value))
         if _fits(value.type(), kind):
             return _converted(value, kind)
         if value.type().is_string() and self.engine.name == "duckdb":
@@ -129,6 +129,11 @@ class Source:
 
     def close(self) -> None:
         self.engine.disconnect()
+
+
+def empty_like(value: ir.Value) -> ir.Value:
+    """An empty value of the same type, also where the database says that the column is never empty."""
+    return ibis.null(value.type().copy(nullable=True))
 
 
 _IBIS_TYPES = {"integer": "int64", "number": "float64", "time": TIME, "text": "string", "code": "string"}
@@ -173,7 +178,7 @@ def open_location(
 
         return open_spark(location, catalogue, budget, folders, schemas)
     if "://" in location and not location.startswith("duckdb://"):
-        return _database(_connect(location), _without_credentials(location), catalogue, schemas)
+        return _database(connect(location), without_credentials(location), catalogue, schemas)
     path = Path(location.removeprefix("duckdb://")).expanduser()
     if path.is_dir():
         return _folder(path, catalogue, budget, folders)
@@ -193,8 +198,9 @@ def folder_of(location: str) -> Path:
     return Path(location.removeprefix(SPARK))
 
 
-def _connect(url: str) -> Any:
-    place = _without_credentials(url)
+def connect(url: str) -> Any:
+    """An engine of Ibis at a connection string, or an error without what the string holds."""
+    place = without_credentials(url)
     try:
         return ibis.connect(url)
     except (ImportError, ModuleNotFoundError):
@@ -212,7 +218,7 @@ def _connect(url: str) -> Any:
         raise SourceError(f"{place} {reason}. Check the connection string.") from None
 
 
-def _without_credentials(url: str) -> str:
+def without_credentials(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
