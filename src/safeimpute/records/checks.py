@@ -90,11 +90,11 @@ def days(column: pl.Series) -> FloatArray:
         as_days = column.cast(pl.Float64, strict=False)
         if as_days.null_count() == 0:
             return _counted(_floats(as_days, "time"), column.name)
-    times = moments(column) if column.dtype == pl.String else column
-    if times.dtype == pl.Date:
-        return times.cast(pl.Int32).to_numpy().astype(np.float64)
-    if times.dtype == pl.Datetime:
-        return times.cast(pl.Datetime("us")).cast(pl.Int64).to_numpy() / 86_400e6
+    moments = _moments(column) if column.dtype == pl.String else column
+    if moments.dtype == pl.Date:
+        return moments.cast(pl.Int32).to_numpy().astype(np.float64)
+    if moments.dtype == pl.Datetime:
+        return moments.cast(pl.Datetime("us")).cast(pl.Int64).to_numpy() / 86_400e6
     raise VisitsError(
         f"column {column.name!r} (time) holds {column.dtype}. "
         "Time is a date, a timestamp or a number of days."
@@ -144,15 +144,14 @@ TIME_FORMATS = (
 )
 
 
-ZONE_AT_END = r"(\d[+-]\d{2}:?\d{2}|[zZ])$"
 ZONED_FORMATS = ("%Y-%m-%dT%H:%M:%S%.f%z", "%Y-%m-%d %H:%M:%S%.f%z", "%Y-%m-%dT%H:%M%z")
 
 
-def moments(column: pl.Series) -> pl.Series:
+def _moments(column: pl.Series) -> pl.Series:
     """Text as timestamps, year first: 03/01/2024 could be March or January and is refused."""
     read = pl.Series(column.name, [None] * len(column), dtype=pl.Datetime("us"))
     zoned = column.str.replace("[zZ]$", "+00:00")
-    if zoned.str.contains(ZONE_AT_END).all():
+    if zoned.str.contains(r"\d[+-]\d{2}:?\d{2}$").all():
         for style in ZONED_FORMATS:
             moment = zoned.str.to_datetime(style, strict=False, time_unit="us", time_zone="UTC")
             read = read.fill_null(moment.dt.replace_time_zone(None))
@@ -224,10 +223,12 @@ def _fixed_by(levels: pl.Series, truth: FloatArray, patient: IntArray) -> float:
 
 
 def refuse_filled_in(columns: Iterable[str], target: str, exclude: Sequence[str] = ()) -> None:
-    """The table that `transform` gives back holds imputed values, which must not pass as measured."""
-    flag = f"{target}_released"
-    if flag in columns and flag not in exclude:
-        raise VisitsError(
-            f"column {flag!r} says which values of {target!r} were imputed; they would count as measured here. Empty "
-            f"{target!r} where it is true and drop the column, or exclude it if all values are measured."
-        )
+    """The table that `transform` gives back holds imputed values, which must not pass as measured: of any column."""
+    there = set(columns)
+    for name in sorted(there | {target}):
+        flag = f"{name}_released"
+        if flag in there and flag not in exclude and name not in exclude:
+            raise VisitsError(
+                f"column {flag!r} says which values of {name!r} were imputed; they would count as measured here. Empty "
+                f"{name!r} where it is true and drop the column, or exclude it if all values are measured."
+            )

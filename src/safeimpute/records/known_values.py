@@ -41,17 +41,25 @@ def record_released(
         kept &= ~np.isin(exact, known[0]) & ~np.isin(single, known[1])
     place = ledger_beside(beside)
     try:
-        place.mkdir(exist_ok=True)
-        partial = place / f".{identity[:16]}.npy"
-        with partial.open("wb") as file:
-            np.save(file, np.stack([exact[kept], single[kept]]), allow_pickle=False)
-        partial.replace(place / f"{identity[:16]}.npy")
+        _add(place / f"{identity[:16]}.npy", np.stack([exact[kept], single[kept]]))
     except OSError as error:
         return (
             f"the released values could not be entered in {place} ({type(error).__name__}): a table that holds them "
             "without their marks will not be recognised. Check the rights of that folder."
         )
     return ""
+
+
+def _add(path: Path, hashes: Hashes) -> None:
+    """To what is known already: an export of some of a run's values takes none of the others out."""
+    path.parent.mkdir(exist_ok=True)
+    earlier = _read(path) if path.is_file() else None
+    if earlier is not None:
+        hashes = np.unique(np.concatenate([earlier, hashes], axis=1), axis=1)
+    partial = path.with_name(f".{path.name}")
+    with partial.open("wb") as file:
+        np.save(file, hashes, allow_pickle=False)
+    partial.replace(path)
 
 
 def ledger_beside(path: Path) -> Path:
