@@ -143,6 +143,7 @@ class Lab(_Entry):
     derivatives: Derivatives = Derivatives()
     allowable_error: AllowableError | None = None
     decision_limits: DecisionLimits | None = None
+    verified: tuple[str, ...] = ()  # facts checked against a public table, by the names of `catalogue_facts`
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -179,6 +180,7 @@ class Catalogue(_Entry):
     labs: dict[str, Lab]
     diabetes: dict[str, DiabetesCodes]
     omop_units: dict[int, str]
+    sources: dict[str, tuple[str, str]]  # kind of fact -> where it comes from, what a verified one was checked against
 
     def lab(self, name: str) -> Lab:
         if name not in self.labs:
