@@ -19,7 +19,7 @@ def cohort(
             show_default=False,
         ),
     ],
-    target: Annotated[str, typer.Option(help="Lab to impute: a name of the catalogue.")],
+    target: Annotated[str, typer.Option(help="Lab to impute: a name of the catalogue, or several.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Visits to write: .parquet.")],
     labs: Annotated[
         str, typer.Option(help="Labs beside the target, comma separated (default: the published cohort's).")
@@ -31,6 +31,18 @@ def cohort(
     diabetes: Annotated[
         str, typer.Option(help="Which patients: any diabetes, primary diabetes only, or none (everybody).")
     ] = "any",
+    concept_set: Annotated[
+        Path | None,
+        typer.Option(
+            help="OMOP: another disease, a concept set as ATLAS exports it (JSON), instead of diabetes."
+        ),
+    ] = None,
+    snomed: Annotated[
+        str,
+        typer.Option(
+            help="FHIR, OMOP: another disease by SNOMED codes, comma separated, instead of diabetes."
+        ),
+    ] = "",
     lookback: Annotated[
         str, typer.Option(help="How far back a visit looks: glucose=7d,cholesterol=90d (default: catalogue).")
     ] = "",
@@ -51,6 +63,7 @@ def cohort(
 
     try:
         from safeimpute.records.cohort import build_cohort, define_cohort
+        from safeimpute.records.cohort.concept_set import read_concept_set
     except ModuleNotFoundError as error:
         from safeimpute.errors import MissingExtra
 
@@ -66,6 +79,8 @@ def cohort(
         diabetes=diabetes,
         lookback=lookback,
         glucose=glucose,
+        concept_set=None if concept_set is None else read_concept_set(concept_set),
+        snomed=opt.names(snomed),
     )
     with shown_progress(quiet) as progress:
         record = build_cohort(

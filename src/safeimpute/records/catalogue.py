@@ -180,7 +180,9 @@ class Catalogue(_Entry):
     labs: dict[str, Lab]
     diabetes: dict[str, DiabetesCodes]
     omop_units: dict[int, str]
-    sources: dict[str, tuple[str, str]]  # kind of fact -> where it comes from, what a verified one was checked against
+    sources: dict[
+        str, tuple[str, str]
+    ]  # kind of fact -> where it comes from, what a verified one was checked against
 
     def lab(self, name: str) -> Lab:
         if name not in self.labs:

@@ -37,7 +37,8 @@ SET_ASIDE = (
 )  # fmt: skip
 
 _DERIVED = "(derived)"  # stands for a lab name; no lab can be called that
-_CENSORED_TEXT = r"^\s*([<>≤≥]|less than|greater than|more than|below|above|under|over)"
+_CENSORED_WORDS = ("less than", "greater than", "more than", "below", "above", "under", "over")
+_CENSORED = ("<", ">", "≤", "≥", *_CENSORED_WORDS)  # how the text of such a result begins
 
 
 def cohort_members(diagnoses: ir.Table, codes: DiabetesCodes) -> ir.Table:
@@ -61,9 +62,6 @@ def gather(
     `members` None means that every patient belongs to the cohort.
     """
     coded = results.mutate(lab=_lab_of(results.code, definition, vocabulary))
-    censored = (coded.operator.notnull() & (coded.operator != "=")) | (
-        coded.text.lower().re_search(_CENSORED_TEXT).fill_null(False)
-    )
     columns = {
         "subject_id": coded.subject_id,
         "drawn": coded.drawn,
@@ -71,7 +69,7 @@ def gather(
         "value": coded.value,
         "unit": coded.unit.strip().lower(),
         "final": coded.final,
-        "censored": censored,
+        "censored": _censored(coded),
         "imputed": coded.imputed,
     }
     rows = coded.select(lab=coded.lab, **_where(coded.lab.notnull(), columns))
@@ -84,6 +82,19 @@ def gather(
     kept = _where(rows.place.isnull(), {name: rows[name] for name in columns})
     slim = rows.select(place=rows.place, lab=rows.lab, **kept)
     return slim.group_by(slim.columns).agg(rows=slim.count())
+
+
+def _censored(coded: ir.Table) -> ir.Value:
+    """1 where the result is only said to lie below or above, else 0.
+
+    Written without pattern matching and without a condition as a value: SQL Server has neither.
+    """
+    text = coded.text.lower().lstrip()
+    return ibis.cases(
+        (coded.operator.notnull() & (coded.operator != "="), 1),
+        (_any(text.startswith(beginning) for beginning in _CENSORED), 1),
+        else_=0,
+    )
 
 
 def _where(condition: ir.Value, columns: dict[str, ir.Value]) -> dict[str, ir.Value]:
@@ -119,19 +130,19 @@ def judge(gathered: ir.Table, definition: CohortDefinition, patients: ir.Table) 
     rows = rows.mutate(converted=_converted(rows, definition))
     unit = rows.unit.fill_null("")
     fate = ibis.cases(
-        (rows.imputed, IMPUTED),
+        (rows.imputed == 1, IMPUTED),
         (rows.lab == _DERIVED, DERIVATIVE),
         (rows.subject_id.isnull(), NO_PATIENT),
         (rows.drawn.isnull(), NO_DATE),
         (rows.born.notnull() & (rows.drawn < rows.born), UNBORN),
         (~rows.final, NOT_FINAL),
-        (rows.censored, CENSORED),
+        (rows.censored == 1, CENSORED),
         (rows.value.isnull(), NO_NUMBER),
         (unit == "", NO_UNIT),
         (rows.converted.isnull(), UNKNOWN_UNIT),
-        (~_within(rows, definition, "reject"), OUT_OF_RANGE),
+        (_outside(rows, definition, "reject"), OUT_OF_RANGE),
     )
-    return rows.mutate(fate=fate, flagged=~_within(rows, definition, "flag"))
+    return rows.mutate(fate=fate, flagged=_outside(rows, definition, "flag").ifelse(1, 0))
 
 
 def _converted(rows: ir.Table, definition: CohortDefinition) -> ir.Value:
@@ -143,13 +154,13 @@ def _converted(rows: ir.Table, definition: CohortDefinition) -> ir.Value:
     return ibis.cases(*branches)
 
 
-def _within(rows: ir.Table, definition: CohortDefinition, limits: str) -> ir.Value:
+def _outside(rows: ir.Table, definition: CohortDefinition, limits: str) -> ir.Value:
     branches = []
     for item in definition.labs:
         accepted = getattr(item.lab, limits)
-        inside = (rows.converted >= accepted.low) & (rows.converted <= accepted.high)
-        branches.append((rows.lab == item.name, inside))
-    return ibis.cases(*branches, else_=False)
+        beyond = (rows.converted < accepted.low) | (rows.converted > accepted.high)
+        branches.append((rows.lab == item.name) & beyond)
+    return _any(branches)
 
 
 def merge(judged: ir.Table) -> ir.Table:
@@ -166,7 +177,9 @@ def merge(judged: ir.Table) -> ir.Table:
     # differs between engines and between runs.
     mean = groups.total.cast("float64") / groups.rows
     value = (groups.low == groups.high).ifelse(groups.low, mean)
-    return groups.mutate(value=value, differing=groups.low != groups.high).drop("low", "high", "total")
+    return groups.mutate(value=value, differing=(groups.low != groups.high).ifelse(1, 0)).drop(
+        "low", "high", "total"
+    )
 
 
 def _any(conditions: Iterable[ir.Value]) -> ir.Value:

@@ -20,6 +20,7 @@ from ibis.common.exceptions import TableNotFound
 from safeimpute.errors import MissingExtra, SourceError
 from safeimpute.records.catalogue import Catalogue
 from safeimpute.records.readers.faults import translated_faults
+from safeimpute.records.readers.lakehouse import lakehouse_kind, open_lakehouse
 
 Condition = Callable[[ir.Table], ir.Value]  # which rows of a table are needed
 Wanted = Callable[[ir.Value], ir.Value]  # which codes a cohort asks for
@@ -256,7 +257,9 @@ def _holds(path: Path, table: str) -> bool:
 
 
 def open_file(engine: Any, path: Path) -> ir.Table:
-    """One table's file, or folder of parquet files, as a lazy table."""
+    """One table's file, or folder of parquet files or of a lakehouse, as a lazy table."""
+    if path.is_dir() and (kind := lakehouse_kind(path)):
+        return open_lakehouse(engine, path, kind)
     if path.is_dir() or path.name.lower().endswith(".parquet"):
         return engine.read_parquet(str(path / "**" / "*.parquet") if path.is_dir() else str(path))
     header = _header(path)

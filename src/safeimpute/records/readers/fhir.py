@@ -57,6 +57,7 @@ _SCHEMAS = {
     "admissions": pa.schema([("subject_id", _TEXT), ("admitted", _TIME)]),
 }
 Json = dict[str, Any]
+_NO_VALUE: Json = {"valueQuantity": {}, "valueString": None}  # a component has its own value, or none
 
 
 class Row(NamedTuple):
@@ -104,7 +105,8 @@ def flatten_results(place: Path, work: Path, catalogue: Catalogue) -> pl.DataFra
 
 
 def results(source: Source, wanted: Wanted) -> ir.Table:  # noqa: ARG001
-    return source.table("results").drop("id")
+    listed = source.table("results").drop("id")
+    return listed.mutate(imputed=listed.imputed.ifelse(1, 0))
 
 
 def diagnoses(source: Source) -> ir.Table:
@@ -202,6 +204,9 @@ def _rows(resource: Json, patients: dict[str, str], known_codes: set[str]) -> It
     match resource.get("resourceType"):
         case "Observation":
             yield Row("results", _result(resource, patients, known_codes))
+            for part in resource.get("component", []):  # blood pressure has its two values there
+                if known_codes & set(_loinc_codes(part)):
+                    yield Row("results", _result(resource | _NO_VALUE | part, patients, known_codes))
         case "Condition":
             yield from (Row("diagnoses", values) for values in _diagnoses(resource, patients))
         case "Patient":
@@ -216,9 +221,7 @@ def _rows(resource: Json, patients: dict[str, str], known_codes: set[str]) -> It
 
 
 def _result(resource: Json, patients: dict[str, str], known_codes: set[str]) -> Json:
-    codes = [
-        coding.get("code") for coding in resource["code"].get("coding", []) if coding.get("system") == LOINC
-    ]
+    codes = _loinc_codes(resource)
     quantity = resource.get("valueQuantity", {})
     number = quantity.get("value")
     measured = isinstance(number, int | float) and not isinstance(number, bool)
@@ -236,6 +239,11 @@ def _result(resource: Json, patients: dict[str, str], known_codes: set[str]) -> 
         "imputed": _is_imputed(resource),
         "id": resource.get("id"),
     }
+
+
+def _loinc_codes(resource: Json) -> list[str]:
+    coded = resource["code"].get("coding", [])
+    return [each["code"] for each in coded if each.get("system") == LOINC and "code" in each]
 
 
 def _is_imputed(resource: Json) -> bool:

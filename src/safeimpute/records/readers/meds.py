@@ -62,7 +62,7 @@ def results(source: Source, wanted: Wanted) -> ir.Table:
         final=ibis.literal(True),
         drawn=events.time,
         known=ibis.null(TIME),
-        imputed=events.code.startswith(marks.SOURCE),
+        imputed=events.code.startswith(marks.SOURCE).ifelse(1, 0),
     )
 
 

@@ -65,9 +65,11 @@ def results(source: Source, wanted: Wanted) -> ir.Table:
 
 def _imputed(events: ir.Table) -> ir.Value:
     """What an algorithm derived is no measurement, whosever algorithm it was."""
-    derived = events.measurement_type_concept_id.isin(marks.ALGORITHMS)
-    marked = events.measurement_source_value.startswith(marks.SOURCE)
-    return derived.fill_null(False) | marked.fill_null(False)
+    return ibis.cases(
+        (events.measurement_type_concept_id.isin(marks.ALGORITHMS), 1),
+        (events.measurement_source_value.startswith(marks.SOURCE), 1),
+        else_=0,
+    )
 
 
 def _unit(events: ir.Table, catalogue: Catalogue) -> ir.Value:
