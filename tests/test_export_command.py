@@ -35,7 +35,7 @@ def refused(*told: str | Path) -> str:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run on dated visits, of which the first three released values were accepted and the fourth rejected."""
+    """A finished run on dated visits; the first three released values were accepted, the fourth rejected."""
     folder = tmp_path_factory.mktemp("export")
     days = pl.duration(days=pl.col("time").round(0)) + pl.lit(datetime(1990, 1, 1, 8, 30))
     dated = load_pbc().filter(pl.col("subject_id") <= 110).with_columns(time=days)

@@ -222,7 +222,8 @@ TABLES = {
         "person": "person_id int32, gender_concept_id int32, year_of_birth int32",
         "condition_occurrence": "person_id int32, condition_concept_id int32",
         "concept_ancestor": "ancestor_concept_id int32, descendant_concept_id int32",
-        "visit_occurrence": "person_id int32, visit_concept_id int32, visit_start_date date, visit_start_datetime timestamp",
+        "visit_occurrence": "person_id int32, visit_concept_id int32, visit_start_date date, "
+        "visit_start_datetime timestamp",
     },
 }
 

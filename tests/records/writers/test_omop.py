@@ -140,6 +140,40 @@ def test_the_loop_is_closed(form: Any, tmp_path: Path) -> None:
     assert again["accounts"]["used"] == record["accounts"]["used"]
 
 
+def test_loaded_into_duckdb_whole_or_not_at_all(tmp_path: Path) -> None:
+    import duckdb
+
+    from safeimpute.errors import SourceError
+    from safeimpute.records.writers.omop_database import load_omop
+
+    place, export, catalogue = tmp_path / "omop.duckdb", exported(imputations(60)), load_catalogue()
+    with duckdb.connect(place) as database:
+        database.execute(f"CREATE SCHEMA cdm; CREATE TABLE cdm.measurement ({MEASUREMENT_DDL})")
+        database.execute(
+            "INSERT INTO cdm.measurement (measurement_id, person_id, measurement_concept_id, measurement_date, "
+            "measurement_type_concept_id) VALUES (41, 1, 3004410, '2024-01-01', 32856)"
+        )
+        database.execute("CREATE SCHEMA broken; CREATE TABLE broken.measurement AS FROM cdm.measurement")
+        # Written after the measurements, and refused by the database.
+        database.execute(f"CREATE TABLE broken.metadata ({METADATA_DDL}, CHECK (metadata_id > 100))")
+    url = f"duckdb://{place}"
+    assert load_omop(url, export, catalogue, staging="ours") == 40
+    assert load_omop(url, export, catalogue, staging="ours", into="cdm") == 40
+    with pytest.raises(OptionError, match="already holds the values of this run"):
+        load_omop(url, export, catalogue, staging="ours", into="cdm")
+    with pytest.raises(SourceError):
+        load_omop(url, export, catalogue, staging="ours", into="broken")
+    with duckdb.connect(place) as database:
+        ids = database.execute("SELECT measurement_id FROM cdm.measurement ORDER BY 1").fetchall()
+        left = database.execute("SELECT count(*) FROM broken.measurement").fetchone()
+        names = database.execute(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = 'broken' ORDER BY 1"
+        ).fetchall()
+    assert [number for (number,) in ids] == list(range(41, 82))
+    assert left == (1,)
+    assert names == [("measurement",), ("metadata",)]
+
+
 @pytest.mark.full
 def test_loaded_into_postgresql_the_cohort_stays_the_same(server: str, tmp_path: Path) -> None:
     import psycopg

@@ -25,9 +25,9 @@ def open_lakehouse(engine: Any, folder: Path, kind: str) -> ir.Table:
         engine.raw_sql(f"LOAD {kind}")
     except Exception:  # DuckDB's own text names places on this machine
         raise SourceError(
-            f"table {folder.name} is a {kind.title()} table, which DuckDB reads with its extension {kind!r}. Install it "
-            f"once, where DuckDB can reach its server: python -c \"import duckdb; duckdb.sql('INSTALL {kind}')\". Or "
-            "write the table out as parquet."
+            f"table {folder.name} is a {kind.title()} table, which DuckDB reads with its extension {kind!r}. Install "
+            f"it once, where DuckDB can reach its server: python -c \"import duckdb; duckdb.sql('INSTALL {kind}')\". "
+            "Or write the table out as parquet."
         ) from None
     place = str(folder).replace("'", "''")
     return engine.sql(f"SELECT * FROM {kind}_scan('{place}')")  # noqa: S608

@@ -78,7 +78,7 @@ def _refuse_known_run(engine: Any, export: Exported, schema: str) -> None:
 
 @contextmanager
 def _all_or_nothing(engine: Any) -> Iterator[None]:
-    """One transaction on the engines that can be had here; others commit table by table, measurements first named."""
+    """One transaction; an engine that is not known to undo a failed load whole is refused."""
     if engine.name == "postgres":
         with engine.con.transaction():
             yield
