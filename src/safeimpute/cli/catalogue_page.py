@@ -10,9 +10,9 @@ HEAD = """\
 # The catalogue of labs, and what of it was checked
 
 Made from `src/safeimpute/records/catalogue.toml` by `python -m safeimpute.cli.catalogue_page`. Every code, factor,
-range and allowable error has a source; a verified one was also found in the tables named below. The list of clinical
-facts is the one this project was given, itself checked against public sources. Where an allowable error that was not verified is
-used as a tolerance, the program says so.
+range, decision limit and allowable error has a source; a verified one was also found in the tables named below. The
+list of clinical facts is the one this project was given, itself checked against public sources. Where an allowable
+error that was not verified is used as a tolerance, the program says so.
 """
 
 

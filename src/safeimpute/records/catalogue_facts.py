@@ -13,7 +13,7 @@ class Fact(NamedTuple):
     """One code, factor, range or limit of a lab."""
 
     lab: str
-    name: str  # "loinc 4548-4", "unit mmol/L", "reject", "flag", "allowable_error"
+    name: str  # "loinc 4548-4", "unit mmol/L", "reject", "flag", "allowable_error", "decision_limits"
     value: str
     source: str
     verified: bool
@@ -54,8 +54,8 @@ def facts(lab: Lab, catalogue: Catalogue) -> Iterator[Fact]:
     for name, value in _named(lab):
         kind = name.partition(" ")[0]
         source = catalogue.sources[kind][0]
-        if kind == "allowable_error" and lab.allowable_error is not None:
-            source = lab.allowable_error.source
+        if not source:  # the entry names its own
+            source = getattr(lab, kind).source
         yield Fact(lab.name, name, value, source, name in lab.verified)
 
 
@@ -73,6 +73,11 @@ def _named(lab: Lab) -> Iterator[tuple[str, str]]:
         yield name, f"{limits.low:g} to {limits.high:g} {lab.unit}"
     if lab.allowable_error is not None:
         yield "allowable_error", lab.allowable_error.describe(lab.unit)
+    if lab.decision_limits is not None:
+        yield (
+            "decision_limits",
+            ", ".join(f"{limit:g}" for limit in lab.decision_limits.values) + f" {lab.unit}",
+        )
 
 
 def unverified(catalogue: Catalogue) -> list[Fact]:
