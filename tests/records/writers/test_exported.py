@@ -1,13 +1,18 @@
 """What is exported keeps identifiers, times and units, and is refused where it could not."""
 
 from datetime import date, datetime
+from pathlib import Path
 
 import polars as pl
 import pytest
 
 from helpers.exports import exported, imputations, review
 from safeimpute.errors import OptionError, VisitsError
+from safeimpute.records.catalogue import load_catalogue
 from safeimpute.records.writers.exported import in_utc, whole_ids
+from safeimpute.records.writers.fhir import write_fhir
+from safeimpute.records.writers.meds import write_meds
+from safeimpute.records.writers.omop import omop_tables
 
 TEN = [datetime(2024, 3, 30, 8, 0, second) for second in range(10)]
 
@@ -124,3 +129,15 @@ def test_no_imputation_table() -> None:
         exported(imputations(3).clear())
     with pytest.raises(VisitsError, match=r"'subject_id'.*is empty in 1 of 3 rows"):
         exported(imputations(3, subject=pl.Series([1, None, 3])))
+
+
+def test_a_run_that_releases_nothing_is_exported_without_a_value(tmp_path: Path) -> None:
+    export = exported(imputations(4).with_columns(released=pl.lit(False), reason=pl.lit("no evidence")))
+    assert export.counts == {"values": 0, "withheld": 4, "accepted": 0}
+    for name, write in {"fhir": write_fhir, "meds": write_meds}.items():
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, export)
+    assert pl.read_parquet(tmp_path / "meds" / "data" / "0.parquet").is_empty()
+    found = omop_tables(export, load_catalogue())
+    assert found["measurement"].is_empty()
+    assert found["safeimpute_provenance"]["reason"].to_list() == ["no evidence"] * 4
