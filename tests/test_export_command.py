@@ -94,9 +94,15 @@ def test_stripped_of_its_marks_a_filled_table_is_refused(place: Path) -> None:
     message = refused("run", place / "filled.parquet", *RUN, "--out", place / "again" / "run")
     assert f"holds {len(given):,} values that an earlier run released" in message
     assert not (place / "again" / "run").exists()
-    evaluated = ["evaluate", place / "filled.parquet", *RUN[:6], "--splits", "1"]
+    evaluated: list[str | Path] = ["evaluate", place / "filled.parquet", *RUN[:6], "--splits", "1"]
     assert "earlier run released" in refused(*evaluated)
-    scored = ["score", place / "run" / "model", place / "filled.parquet", "-o", place / "again" / "s.parquet"]
+    scored: list[str | Path] = [
+        "score",
+        place / "run" / "model",
+        place / "filled.parquet",
+        "-o",
+        place / "again" / "s.parquet",
+    ]
     assert "earlier run released" in refused(*scored)
 
 

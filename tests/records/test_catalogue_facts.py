@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -29,7 +30,7 @@ FORMULAS = {
     "bilirubin": "C33H36N4O6",
 }
 # Codes taken from the list of clinical facts, which the tables below do not hold.
-LISTED = {
+LISTED: dict[str, set[Any]] = {
     "mimic": {51631, 52569, 52027, 50854, 51613},
     "loinc": {"17856-6", "59261-8", "41995-2", "13457-7"},
     "omop": {3005673},

@@ -228,10 +228,12 @@ TABLES = {
 }
 
 
-def conditions_as_values(parsed: sqlglot.exp.Expression) -> list[str]:
+def conditions_as_values(parsed: Any) -> list[str]:
     """Conditions where SQL Server wants a value: it has no type for them."""
     exp = sqlglot.exp
     found = []
+    parent: Any
+    child: Any
     for node in parsed.find_all(exp.Predicate, exp.Connector, exp.Not):
         parent, child = node.parent, node
         while isinstance(parent, exp.Paren):

@@ -5,7 +5,7 @@ import shutil
 from datetime import datetime
 from pathlib import Path
 
-import meds
+import meds.schema as meds
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
