@@ -14,7 +14,7 @@ from typing import Any
 START, END = "<!-- cost: start -->", "<!-- cost: end -->"
 FEWEST = 20  # released values of a group, over the splits, for its share to be shown
 HEAD = """
-Released share of the hidden values (a random fifth of the measured ones, claim `unmeasured`, {splits} splits a row) and,
+Released share of the hidden values (a random fifth of the measured ones, claim `unmeasured`, {splits} splits) and,
 for groups `value,history`, the pooled share of unacceptable errors in the worst group: under one cut-off -> under each
 group's own. Groups with fewer than 20 released values over all splits are left out.
 

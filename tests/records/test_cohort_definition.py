@@ -17,7 +17,7 @@ def test_the_defaults_are_the_published_cohort() -> None:
     assert [item.name for item in definition.labs] == ["hba1c", "glucose", "cholesterol"]
     assert [item.lookback for item in definition.inputs] == [timedelta(days=7), timedelta(days=90)]
     assert (definition.anchors, definition.diabetes) == ("target", "any")
-    assert definition.target.codes_in("mimic") == (50852, 51631)
+    assert definition.targets[0].codes_in("mimic") == (50852, 51631)
     assert set(definition.derivatives_in("mimic")) == {50854, 51613}
 
 

@@ -222,7 +222,8 @@ def fhir_observations(folder: Path) -> tuple[set[str], list[tuple[str, str, date
             if resource["resourceType"] == "Condition" and code in ("44054006", "73211009", "46635009"):
                 diabetic.add(owner)
             if resource["resourceType"] == "Observation":
-                observations += 1
+                parts = [part["code"]["coding"][0]["code"] for part in resource.get("component", [])]
+                observations += 1 + sum(part in ("8480-6", "8462-4") for part in parts)  # blood pressure
                 if code in labs:
                     local = datetime.fromisoformat(resource["effectiveDateTime"])
                     time = (local - local.utcoffset()).replace(tzinfo=None)  # type: ignore[operator]
@@ -249,7 +250,7 @@ def test_fhir_sample_by_loops(built: Any, clinical_data: Path) -> None:
     )
     table, record = built("fhir", "target")
     assert table.select("subject_id", "time", *LABS).rows() == expected
-    assert record["accounts"]["rows"] == observations == 3951
+    assert record["accounts"]["rows"] == observations == 4447
     assert record["notes"] == ["2 of 30 files hold nothing and were passed over"]
     days = {(owner, time.date()) for owner, _, time, _ in own}
     assert built("fhir", "any")[1]["summary"]["visits"] == len(days) == 16

@@ -19,7 +19,7 @@ def cohort(
             show_default=False,
         ),
     ],
-    target: Annotated[str, typer.Option(help="Lab to impute: a name of the catalogue.")],
+    target: Annotated[str, typer.Option(help="Lab to impute: a name of the catalogue, or several.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Visits to write: .parquet.")],
     labs: Annotated[
         str, typer.Option(help="Labs beside the target, comma separated (default: the published cohort's).")
@@ -40,6 +40,18 @@ def cohort(
     since: Annotated[str, typer.Option("--from", help="First day of visits, such as 2022-01-01.")] = "",
     until: Annotated[str, typer.Option("--until", help="Day before which visits lie.")] = "",
     attributes: Annotated[str, typer.Option(help="Attributes to keep: sex, age or both.")] = "sex,age",
+    concept_set: Annotated[
+        Path | None,
+        typer.Option(
+            help="OMOP: another disease, a concept set as ATLAS exports it (JSON), instead of diabetes."
+        ),
+    ] = None,
+    snomed: Annotated[
+        str,
+        typer.Option(
+            help="FHIR, OMOP: another disease by SNOMED codes, comma separated, instead of diabetes."
+        ),
+    ] = "",
     lookback: Annotated[
         str, typer.Option(help="How far back a visit looks: glucose=7d,cholesterol=90d (default: catalogue).")
     ] = "",
@@ -60,6 +72,7 @@ def cohort(
 
     try:
         from safeimpute.records.cohort import build_cohort, define_cohort
+        from safeimpute.records.cohort.concept_set import read_concept_set
     except ModuleNotFoundError as error:
         from safeimpute.errors import MissingExtra
 
@@ -79,6 +92,8 @@ def cohort(
         since=since,
         until=until,
         attributes=opt.names(attributes),
+        concept_set=None if concept_set is None else read_concept_set(concept_set),
+        snomed=opt.names(snomed),
     )
     with shown_progress(quiet) as progress:
         record = build_cohort(

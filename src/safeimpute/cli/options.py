@@ -209,6 +209,7 @@ def levels_of(context: typer.Context) -> tuple[float, ...]:
 def prepare(context: typer.Context, levels: Sequence[Any], **changes: Any) -> "tuple[Settings, VisitsTable]":
     """Check every option, level and place to write to, then read and check the table; settings of the first level."""
     from safeimpute.errors import OptionError
+    from safeimpute.records.known_values import refuse_known_values
     from safeimpute.records.tables import read_visits
     from safeimpute.records.units import column_choice, require_plausible, target_unit
     from safeimpute.records.visits import prepare_visits
@@ -224,4 +225,5 @@ def prepare(context: typer.Context, levels: Sequence[Any], **changes: Any) -> "t
             require(told[name], force=told["force"])
     table = prepare_visits(read_visits(told["visits"], renames(told["columns"])), column_choice(settings))
     require_plausible(settings.target, target_unit(settings), table.arrays.target_values)
+    refuse_known_values(table.arrays, told["visits"], *filter(None, (told.get("out"), told.get("json_file"))))
     return settings, table

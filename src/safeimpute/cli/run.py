@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from safeimpute.estimator import SafeImputer
     from safeimpute.evaluation.drawn_run import DrawsAsked
     from safeimpute.records.looks import Look
+    from safeimpute.records.visits import Visits as VisitsTable
     from safeimpute.settings import Settings
 
 DEMO_OUT = Path("out/demo")  # the demo's own place, which it writes anew each time
@@ -161,6 +162,7 @@ def carry_out(
     """Fit, release, and write the run's folder; `earlier` is a run on the same visits that was looked at."""
     from safeimpute.cli.console import print_columns, print_draws, print_summary
     from safeimpute.estimator import SafeImputer
+    from safeimpute.records.known_values import record_released, refuse_known_values
     from safeimpute.records.looks import record_look
     from safeimpute.report.draws_folder import write_draws
     from safeimpute.report.figures import draw_figures
@@ -168,12 +170,18 @@ def carry_out(
     from safeimpute.report.reporting import write_reporting
     from safeimpute.report.review_folder import write_review
     from safeimpute.report.run_folder import write_run
-    from safeimpute.runtime.files import finished_folder, require_new_folder
+    from safeimpute.runtime.files import finished_folder, require_new_folder, sha256_of
 
     require_new_folder(out, force=force)
     imputer = SafeImputer(**vars(settings))
+
+    def on_visits(visits: "VisitsTable") -> None:
+        refuse_known_values(visits.arrays, out, source or out)
+        if not quiet:
+            print_columns(visits)
+
     with shown_progress(quiet) as progress:
-        imputer.fit(table, progress=progress, on_visits=None if quiet else print_columns)
+        imputer.fit(table, progress=progress, on_visits=on_visits)
     look, second = _look(imputer, out, earlier)
     imputations = imputer.impute(table)
     with finished_folder(out, force=force) as folder:
@@ -185,8 +193,9 @@ def carry_out(
         draw_figures(folder)
         write_report(folder)
         write_reporting(folder)
-    warning = record_look(out, look)
-    if warning:
+    identity = sha256_of(out / "imputations.parquet")
+    released = record_released(out, identity, imputations, imputer.visits_.arrays)
+    for warning in filter(None, (record_look(out, look), released)):
         typer.echo(f"safeimpute: {warning}", err=True)
     if not quiet:
         print_summary(summary, out)

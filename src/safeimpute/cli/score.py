@@ -64,21 +64,27 @@ def score(
 
 def _score_here(model: Path, new_visits: Path, out: Path, columns: str, without: str) -> "Account":
     from safeimpute.errors import OptionError
+    from safeimpute.records.known_values import record_released, refuse_known_values
+    from safeimpute.records.new_visits import read_new_visits
     from safeimpute.records.tables import read_visits
     from safeimpute.records.writers.guarded_csv import write_csv
-    from safeimpute.runtime.files import finished_file
+    from safeimpute.runtime.files import finished_file, sha256_of
     from safeimpute.scoring.scorer import Scorer
 
     if out.suffix not in (".parquet", ".csv"):
         raise OptionError(f"{out.name!r} has no suffix to write by: .parquet or .csv.")
     scorer = Scorer.load(model)
     table = read_visits(new_visits, opt.renames(columns))
+    new = read_new_visits(table, scorer.reading, opt.names(without))
+    refuse_known_values(new.arrays, out, new_visits, model.resolve().parent)
     result = scorer.score_whole(table, opt.names(without))
     with finished_file(out) as partial:
         if out.suffix == ".csv":
             write_csv(result.table, partial)
         else:
             result.table.write_parquet(partial)
+    if warning := record_released(out, sha256_of(out), result.table, new.arrays):
+        typer.echo(f"safeimpute: {warning}", err=True)
     return result.account
 
 

@@ -138,10 +138,12 @@ class Lab(_Entry):
     reject: Range
     flag: Range
     lookback: Annotated[str, AfterValidator(_checked_lookback)]
+    category: Literal["laboratory", "vital-signs"] = "laboratory"
     codes: dict[str, Codes]
     derivatives: Derivatives = Derivatives()
     allowable_error: AllowableError | None = None
     decision_limits: DecisionLimits | None = None
+    verified: tuple[str, ...] = ()  # facts checked against a public table, by the names of `catalogue_facts`
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -199,6 +201,9 @@ class Catalogue(_Entry):
     diabetes: dict[str, DiseaseCodes]
     diseases: dict[str, DiseaseCodes] = {}
     omop_units: dict[int, str]
+    sources: dict[
+        str, tuple[str, str]
+    ]  # kind of fact -> where it comes from, what a verified one was checked against
 
     def lab(self, name: str) -> Lab:
         if name not in self.labs:

@@ -223,10 +223,12 @@ def _fixed_by(levels: pl.Series, truth: FloatArray, patient: IntArray) -> float:
 
 
 def refuse_filled_in(columns: Iterable[str], target: str, exclude: Sequence[str] = ()) -> None:
-    """The table that `transform` gives back holds imputed values, which must not pass as measured."""
-    flag = f"{target}_released"
-    if flag in columns and flag not in exclude:
-        raise VisitsError(
-            f"column {flag!r} says which values of {target!r} were imputed; they would count as measured here. Empty "
-            f"{target!r} where it is true and drop the column, or exclude it if all values are measured."
-        )
+    """The table that `transform` gives back holds imputed values, which must not pass as measured: of any column."""
+    there = set(columns)
+    for name in sorted(there | {target}):
+        flag = f"{name}_released"
+        if flag in there and flag not in exclude and name not in exclude:
+            raise VisitsError(
+                f"column {flag!r} says which values of {name!r} were imputed; they would count as measured here. Empty "
+                f"{name!r} where it is true and drop the column, or exclude it if all values are measured."
+            )

@@ -14,6 +14,7 @@ from safeimpute.errors import OptionError
 OURS = (
     *("run.json", "evaluation.json", "audit.json", "downstream.json", "model.json", "_score.json"),
     "hidden.json",
+    "export.jsonl",
 )
 
 

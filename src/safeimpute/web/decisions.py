@@ -135,3 +135,8 @@ class DecisionLog:
             (at, reviewer, self.run, *told, kind, comment, undoes),
         )
         return int(cursor.lastrowid or 0)
+
+
+def log_beside(folder: Path) -> Path:
+    """Where a run's decisions are kept: next to its folder, so that --force does not take them along."""
+    return folder.with_name(f"{folder.name}.decisions.sqlite")

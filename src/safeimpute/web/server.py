@@ -8,16 +8,13 @@ import uvicorn
 
 from safeimpute.errors import OptionError
 from safeimpute.web.app import create_app
-from safeimpute.web.decisions import DecisionLog
+from safeimpute.web.decisions import DecisionLog, log_beside
 from safeimpute.web.guard import new_access
 from safeimpute.web.run_data import read_run
 
+__all__ = ["log_beside", "serve_run"]
+
 LOOPBACK = "127.0.0.1"
-
-
-def log_beside(folder: Path) -> Path:
-    """Where a run's decisions are kept: next to its folder, so that --force does not take them along."""
-    return folder.with_name(f"{folder.name}.decisions.sqlite")
 
 
 def serve_run(folder: Path, port: int, started: Callable[[str], None]) -> None:

@@ -40,7 +40,7 @@ def account(
 def remarks(source: Source, judged: ir.Table, definition: CohortDefinition) -> dict[str, Any]:
     """Usable rows worth knowing about: outside the flag range, converted, or known before they were drawn."""
     usable = judged.filter(judged.fate.isnull())
-    flagged = usable.filter(usable.flagged).group_by("lab").agg(rows=_total(usable.rows))
+    flagged = usable.filter(usable.flagged == 1).group_by("lab").agg(rows=_total(usable.rows))
     early = usable.filter(usable.known < usable.drawn)
     units = usable.group_by("lab", "unit").agg(rows=_total(usable.rows))
     foreign = {
@@ -72,14 +72,15 @@ def _by_reason(source: Source, table: ir.Table, column: str, order: tuple[str, .
 
 def _fate_of_measurements(measured: ir.Table, found: ir.Table) -> ir.Table:
     keys = ["subject_id", "lab", "drawn"]
-    drawn_on = found.select(*keys).distinct().mutate(hit=True)
+    drawn_on = found.select(*keys).distinct().mutate(hit=1)
     marked = measured.left_join(drawn_on, keys)
-    marked = marked.mutate(used=marked.hit.notnull(), several=marked.rows > 1)
+    marked = marked.mutate(used=marked.hit.notnull().ifelse(1, 0))
+    several = marked.rows > 1
     return marked.group_by("lab", "used").agg(
         rows=_total(marked.rows),
-        merged_rows=_total(marked.several.ifelse(marked.rows, 0)),
-        merged_measurements=_total(marked.several.ifelse(1, 0)),
-        merged_differing=_total(marked.differing.ifelse(1, 0)),
+        merged_rows=_total(several.ifelse(marked.rows, 0)),
+        merged_measurements=_total(several.ifelse(1, 0)),
+        merged_differing=_total(marked.differing),
     )
 
 

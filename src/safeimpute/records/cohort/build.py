@@ -16,6 +16,7 @@ from safeimpute.errors import OptionError, SourceError
 from safeimpute.records.catalogue import Catalogue
 from safeimpute.records.cohort import accounts, results, visits
 from safeimpute.records.cohort.definition import CohortDefinition
+from safeimpute.records.cohort.diseases import disease_members
 from safeimpute.records.cohort.summary import PUBLISHED, summarise
 from safeimpute.records.readers import Reader, reader_for
 from safeimpute.records.readers.engine import Budget, Source
@@ -51,7 +52,7 @@ def build_cohort(
         finally:
             source.close()
         record = _record(kind, source, reader, definition, engine, budget.work / "visits.parquet") | found
-        record["published"] = PUBLISHED.get(kind) if definition.target.name == "hba1c" else None
+        record["published"] = PUBLISHED.get(kind) if _is_published(definition) else None
         (budget.work / "record.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         _publish(budget.work, out, record_path)
     return record
@@ -84,6 +85,7 @@ def _run(
     parquet: Path,
     progress: Progress,
 ) -> dict[str, Any]:
+    _require_codes(definition, reader)
     progress("finding the patients of the cohort", 0.0)
     patients = _saved_patients(source, reader.patients(source))
     members = _members(source, reader, definition)
@@ -98,7 +100,7 @@ def _run(
     )
     found = source.saved("found", visits.look_back(anchors, measured, definition))
     counts = accounts.account(source, gathered, judged, measured, found)
-    _require_target(definition, counts)
+    _require_targets(definition, counts)
     known_clock = bool(source.rows(measured.agg(known=measured.known.count()))[0]["known"])
     progress("writing the visits", 0.9)
     table = visits.visits_table(found, measured, patients, definition, known_clock=known_clock)
@@ -111,6 +113,16 @@ def _run(
         "columns": table.columns,
         "notes": source.notes,
     }
+
+
+def _require_codes(definition: CohortDefinition, reader: Reader) -> None:
+    """A lab the source's vocabulary has no code for would stay empty without a word."""
+    missing = [item.name for item in definition.labs if not item.codes_in(reader.VOCABULARY)]
+    if missing:
+        raise OptionError(
+            f"the catalogue has no code of {', '.join(missing)} in {reader.TITLE}. Leave it out, or add the code in a "
+            "TOML file: --catalogue."
+        )
 
 
 def _saved_patients(source: Source, patients: ir.Table) -> ir.Table:
@@ -126,6 +138,8 @@ def _saved_patients(source: Source, patients: ir.Table) -> ir.Table:
 
 
 def _members(source: Source, reader: Reader, definition: CohortDefinition) -> ir.Table | None:
+    if definition.concept_set is not None or definition.snomed:
+        return source.saved("members", disease_members(source, reader, definition))
     if definition.codes is None:
         return None
     return source.saved("members", results.cohort_members(reader.diagnoses(source), definition.codes))
@@ -151,16 +165,24 @@ def _contacts(source: Source, anchors: ir.Table, found: ir.Table) -> dict[str, i
     return {"anchors": places, "without_any_lab_value": places - filled}
 
 
-def _require_target(definition: CohortDefinition, counts: dict[str, Any]) -> None:
-    target = definition.target.name
-    if counts["used"].get(target):
-        return
+def _is_published(definition: CohortDefinition) -> bool:
+    other_disease = definition.concept_set is not None or bool(definition.snomed)
+    return [item.name for item in definition.targets] == ["hba1c"] and not other_disease
+
+
+def _require_targets(definition: CohortDefinition, counts: dict[str, Any]) -> None:
+    for item in definition.targets:
+        if not counts["used"].get(item.name):
+            _refuse_target(item.name, counts)
+
+
+def _refuse_target(target: str, counts: dict[str, Any]) -> None:
     reasons = counts["set_aside"] | counts["not_relevant"]
     fates = [f"{labs[target]:,} {reason}" for reason, labs in reasons.items() if labs.get(target)]
     raise SourceError(
         f"no usable result of the target {target!r} among {counts['rows']:,} rows "
         f"({'; '.join(fates) or 'its codes do not occur'}). Nothing was written. "
-        "Check the target, the units, the disease and the window."
+        "Check the target, the units, whose disease it is (--diabetes, --disease) and the window."
     )
 
 

@@ -1,4 +1,4 @@
-"""What a cohort is: target, labs, anchors, who is diabetic, how far back a visit looks; made from options."""
+"""What a cohort is: targets, labs, anchors, whose disease, how far back a visit looks; made from options."""
 
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 from safeimpute.errors import OptionError
 from safeimpute.records.catalogue import Catalogue, Code, DiseaseCodes, Lab, Vocabulary, parse_lookback
+from safeimpute.records.cohort.concept_set import ConceptSet
 
 Anchors = Literal["target", "any"]
 Diabetes = Literal["any", "primary", "type1", "none"]
@@ -32,9 +33,9 @@ class CohortLab:
 
 @dataclass(frozen=True)
 class CohortDefinition:
-    """The target, the other labs and whose visits a cohort holds."""
+    """The targets, the other labs and whose visits a cohort holds."""
 
-    target: CohortLab
+    targets: tuple[CohortLab, ...]
     inputs: tuple[CohortLab, ...]
     anchors: Anchors
     diabetes: Diabetes
@@ -43,19 +44,21 @@ class CohortDefinition:
     since: date | None = None  # visits on this day and later
     until: date | None = None  # visits before this day
     attributes: tuple[Attribute, ...] = ("sex", "age")
+    concept_set: ConceptSet | None = None  # of OMOP, in place of diabetes
+    snomed: tuple[str, ...] = ()  # likewise
 
     @property
     def labs(self) -> tuple[CohortLab, ...]:
-        return (self.target, *self.inputs)
+        return (*self.targets, *self.inputs)
 
     def derivatives_in(self, vocabulary: Vocabulary) -> tuple[Code, ...]:
-        """Codes of results calculated from the target: counted, never used."""
-        return self.target.lab.derivatives.of(vocabulary)
+        """Codes of results calculated from a target: counted, never used."""
+        return tuple(code for item in self.targets for code in item.lab.derivatives.of(vocabulary))
 
     def resolved(self, vocabulary: Vocabulary) -> dict[str, Any]:
         """Everything the build used, for its record."""
         return {
-            "target": self.target.name,
+            "target": ",".join(item.name for item in self.targets),
             "anchors": self.anchors,
             "diabetes": "none" if self.disease else self.diabetes,
             "disease": self.disease or None,
@@ -63,8 +66,10 @@ class CohortDefinition:
             "from": None if self.since is None else self.since.isoformat(),
             "until": None if self.until is None else self.until.isoformat(),
             "attributes": list(self.attributes),
+            "concept_set": None if self.concept_set is None else self.concept_set.resolved(),
+            "snomed": list(self.snomed),
             "labs": {
-                self.target.name: _lab_record(self.target, vocabulary) | {"lookback_hours": 0},
+                **{item.name: _lab_record(item, vocabulary) | {"lookback_hours": 0} for item in self.targets},
                 **{item.name: _lab_record(item, vocabulary) for item in self.inputs},
             },
             "derivatives_set_aside": list(self.derivatives_in(vocabulary)),
@@ -97,15 +102,26 @@ def define_cohort(
     since: str = "",
     until: str = "",
     attributes: tuple[str, ...] = ("sex", "age"),
+    concept_set: ConceptSet | None = None,
+    snomed: tuple[str, ...] = (),
 ) -> CohortDefinition:
-    """The options of a build as a checked definition; without `labs`, the labs of the published cohort."""
+    """The options of a build as a checked definition; without `labs`, the labs of the published cohort.
+
+    `target` is a lab or several, comma separated. A `concept_set` or `snomed` codes take the place of `diabetes`.
+    """
     _require(anchors, get_args(Anchors), "anchors")
     _require(diabetes, get_args(Diabetes), "diabetes")
     for attribute in attributes:
         _require(attribute, get_args(Attribute), "attribute")
+    if concept_set is not None and snomed:
+        raise OptionError("a disease is defined by a concept set or by SNOMED codes, not by both. Give one.")
+    targets = tuple(dict.fromkeys(_split(target)))
+    if not targets:
+        raise OptionError("target is empty. Name a lab of the catalogue, or several, comma separated.")
     names = tuple(dict.fromkeys(PAPER_LABS if labs is None else labs))
-    inputs = tuple(name for name in names if name != target)
-    _refuse_derivatives(catalogue, target, inputs)
+    inputs = tuple(name for name in names if name not in targets)
+    for each in targets:
+        _refuse_derivatives(catalogue, each, (*(other for other in targets if other != each), *inputs))
     windows = _lookbacks(lookback, inputs)
     specimens = {"glucose": _split(glucose)}
 
@@ -117,7 +133,7 @@ def define_cohort(
         return CohortLab(lab, windows.get(name, parse_lookback(lab.lookback)), chosen)
 
     return CohortDefinition(
-        target=planned(target),
+        targets=tuple(planned(name) for name in targets),
         inputs=tuple(planned(name) for name in inputs),
         anchors="any" if anchors == "any" else "target",
         diabetes=next(choice for choice in get_args(Diabetes) if choice == diabetes),
@@ -125,6 +141,8 @@ def define_cohort(
         codes=_codes(catalogue, diabetes, disease),
         attributes=tuple(known for known in get_args(Attribute) if known in attributes),
         **_window(since, until),
+        concept_set=concept_set,
+        snomed=snomed,
     )
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import ibis
 import ibis.expr.types as ir
 
+from safeimpute.records import marks
 from safeimpute.records.catalogue import Code, DiseaseCodes, Vocabulary
-from safeimpute.records.cohort.definition import CohortDefinition
-from safeimpute.records.readers.engine import Wanted
+from safeimpute.records.cohort.definition import CohortDefinition, CohortLab
+from safeimpute.records.readers.engine import Wanted, empty_like
 
 # Not relevant: nothing is wrong with the row, this cohort has no place for it.
 OTHER_CODE = "other code"
@@ -19,6 +20,7 @@ UNUSED = "no visit looks back to it"
 NOT_RELEVANT = (OTHER_CODE, OUTSIDE, UNUSED)
 
 # Set aside: a row this cohort would have used, had it been sound. The first reason that holds counts.
+IMPUTED = "imputed, not measured"
 DERIVATIVE = "calculated from the target"
 NO_PATIENT = "no patient identifier"
 NO_DATE = "no possible date"
@@ -30,12 +32,13 @@ NO_UNIT = "no unit"
 UNKNOWN_UNIT = "unknown unit"
 OUT_OF_RANGE = "out of range"
 SET_ASIDE = (
-    DERIVATIVE, NO_PATIENT, NO_DATE, UNBORN, NOT_FINAL,
+    IMPUTED, DERIVATIVE, NO_PATIENT, NO_DATE, UNBORN, NOT_FINAL,
     CENSORED, NO_NUMBER, NO_UNIT, UNKNOWN_UNIT, OUT_OF_RANGE,
 )  # fmt: skip
 
 _DERIVED = "(derived)"  # stands for a lab name; no lab can be called that
-_CENSORED_TEXT = r"^\s*([<>≤≥]|less than|greater than|more than|below|above|under|over)"
+_CENSORED_WORDS = ("less than", "greater than", "more than", "below", "above", "under", "over")
+_CENSORED = ("<", ">", "≤", "≥", *_CENSORED_WORDS)  # how the text of such a result begins
 
 
 def cohort_members(diagnoses: ir.Table, codes: DiseaseCodes) -> ir.Table:
@@ -60,9 +63,6 @@ def gather(
     `members` None means that every patient belongs to the cohort.
     """
     coded = results.mutate(lab=_lab_of(results.code, definition, vocabulary))
-    censored = (coded.operator.notnull() & (coded.operator != "=")) | (
-        coded.text.lower().re_search(_CENSORED_TEXT).fill_null(False)
-    )
     columns = {
         "subject_id": coded.subject_id,
         "drawn": coded.drawn,
@@ -70,7 +70,8 @@ def gather(
         "value": coded.value,
         "unit": coded.unit.strip().lower(),
         "final": coded.final,
-        "censored": censored,
+        "censored": _censored(coded),
+        "imputed": coded.imputed,
     }
     rows = coded.select(lab=coded.lab, **_where(coded.lab.notnull(), columns))
     outside = ibis.literal(False)
@@ -84,9 +85,22 @@ def gather(
     return slim.group_by(slim.columns).agg(rows=slim.count())
 
 
+def _censored(coded: ir.Table) -> ir.Value:
+    """1 where the result is only said to lie below or above, else 0.
+
+    Written without pattern matching and without a condition as a value: SQL Server has neither.
+    """
+    text = coded.text.lower().lstrip()
+    return ibis.cases(
+        (coded.operator.notnull() & (coded.operator != "="), 1),
+        (_any(text.startswith(beginning) for beginning in _CENSORED), 1),
+        else_=0,
+    )
+
+
 def _where(condition: ir.Value, columns: dict[str, ir.Value]) -> dict[str, ir.Value]:
     """The columns where the condition holds, empty elsewhere."""
-    return {name: condition.ifelse(column, ibis.null(column.type())) for name, column in columns.items()}
+    return {name: condition.ifelse(column, empty_like(column)) for name, column in columns.items()}
 
 
 def wanted_codes(definition: CohortDefinition, vocabulary: Vocabulary) -> Wanted:
@@ -98,7 +112,13 @@ def _lab_of(code: ir.Value, definition: CohortDefinition, vocabulary: Vocabulary
     def as_stored(codes: Iterable[Code]) -> list[Any]:
         return [int(known) if code.type().is_integer() else str(known) for known in codes]
 
-    named = [(code.isin(as_stored(item.codes_in(vocabulary))), item.name) for item in definition.labs]
+    def all_codes(item: CohortLab) -> tuple[Code, ...]:
+        marked = (
+            (f"{marks.LAB}{item.name}",) if vocabulary == "meds" else ()
+        )  # imputed, to be set aside by lab
+        return (*item.codes_in(vocabulary), *marked)
+
+    named = [(code.isin(as_stored(all_codes(item))), item.name) for item in definition.labs]
     derived = as_stored(definition.derivatives_in(vocabulary))
     return ibis.cases(*named, *([(code.isin(derived), _DERIVED)] if derived else []))
 
@@ -111,18 +131,19 @@ def judge(gathered: ir.Table, definition: CohortDefinition, patients: ir.Table) 
     rows = rows.mutate(converted=_converted(rows, definition))
     unit = rows.unit.fill_null("")
     fate = ibis.cases(
+        (rows.imputed == 1, IMPUTED),
         (rows.lab == _DERIVED, DERIVATIVE),
         (rows.subject_id.isnull(), NO_PATIENT),
         (rows.drawn.isnull(), NO_DATE),
         (rows.born.notnull() & (rows.drawn < rows.born), UNBORN),
         (~rows.final, NOT_FINAL),
-        (rows.censored, CENSORED),
+        (rows.censored == 1, CENSORED),
         (rows.value.isnull(), NO_NUMBER),
         (unit == "", NO_UNIT),
         (rows.converted.isnull(), UNKNOWN_UNIT),
-        (~_within(rows, definition, "reject"), OUT_OF_RANGE),
+        (_outside(rows, definition, "reject"), OUT_OF_RANGE),
     )
-    return rows.mutate(fate=fate, flagged=~_within(rows, definition, "flag"))
+    return rows.mutate(fate=fate, flagged=_outside(rows, definition, "flag").ifelse(1, 0))
 
 
 def _converted(rows: ir.Table, definition: CohortDefinition) -> ir.Value:
@@ -134,13 +155,13 @@ def _converted(rows: ir.Table, definition: CohortDefinition) -> ir.Value:
     return ibis.cases(*branches)
 
 
-def _within(rows: ir.Table, definition: CohortDefinition, limits: str) -> ir.Value:
+def _outside(rows: ir.Table, definition: CohortDefinition, limits: str) -> ir.Value:
     branches = []
     for item in definition.labs:
         accepted = getattr(item.lab, limits)
-        inside = (rows.converted >= accepted.low) & (rows.converted <= accepted.high)
-        branches.append((rows.lab == item.name, inside))
-    return ibis.cases(*branches, else_=False)
+        beyond = (rows.converted < accepted.low) | (rows.converted > accepted.high)
+        branches.append((rows.lab == item.name) & beyond)
+    return _any(branches)
 
 
 def merge(judged: ir.Table) -> ir.Table:
@@ -157,7 +178,9 @@ def merge(judged: ir.Table) -> ir.Table:
     # differs between engines and between runs.
     mean = groups.total.cast("float64") / groups.rows
     value = (groups.low == groups.high).ifelse(groups.low, mean)
-    return groups.mutate(value=value, differing=groups.low != groups.high).drop("low", "high", "total")
+    return groups.mutate(value=value, differing=(groups.low != groups.high).ifelse(1, 0)).drop(
+        "low", "high", "total"
+    )
 
 
 def _any(conditions: Iterable[ir.Value]) -> ir.Value:

@@ -16,7 +16,7 @@ _NO_TIME = ibis.null(TIME)
 
 
 def anchor_visits(measured: ir.Table, definition: CohortDefinition, admissions: ir.Table | None) -> ir.Table:
-    """Where visits stand: each target measurement, or each day with a measurement or an admission.
+    """Where visits stand: each measurement of a target, or each day with a measurement or an admission.
 
     A day's visit stands at its last draw, so that all of the day's results lie at or before it; a day of
     admission without any draw stands at the admission.
@@ -35,8 +35,8 @@ def _within(anchors: ir.Table, definition: CohortDefinition) -> ir.Table:
 
 def _every_anchor(measured: ir.Table, definition: CohortDefinition, admissions: ir.Table | None) -> ir.Table:
     if definition.anchors == "target" or admissions is None:
-        targets = measured.filter(measured.lab == definition.target.name)
-        return targets.select(subject_id=targets.subject_id, time=targets.drawn)
+        targets = measured.filter(measured.lab.isin([item.name for item in definition.targets]))
+        return targets.select(subject_id=targets.subject_id, time=targets.drawn).distinct()
     draws = measured.select(
         "subject_id", day=measured.drawn.truncate("D"), draw=measured.drawn, admitted=_NO_TIME
     )
@@ -71,18 +71,20 @@ def look_back(anchors: ir.Table, measured: ir.Table, definition: CohortDefinitio
         "subject_id", time=_NO_TIME, lab=measured.lab, moment=measured.drawn, since=_NO_TIME
     )
     timeline = ibis.union(measurements, *asked)
-    timeline = timeline.mutate(visit=timeline.time.notnull())  # sorts after measurements of its moment
+    timeline = timeline.mutate(
+        visit=timeline.time.notnull().ifelse(1, 0)
+    )  # sorts after measurements of its moment
     so_far = ibis.window(group_by=["subject_id", "lab"], order_by=["moment", "visit"], rows=(None, 0))
-    drawn = timeline.visit.ifelse(_NO_TIME, timeline.moment).max().over(so_far)
+    drawn = (timeline.visit == 1).ifelse(_NO_TIME, timeline.moment).max().over(so_far)
     latest = timeline.mutate(drawn=drawn)
-    found = latest.filter(latest.visit, latest.drawn >= latest.since)
+    found = latest.filter(latest.visit == 1, latest.drawn >= latest.since)
     return found.select("subject_id", "time", "lab", "drawn")
 
 
 def _since(anchors: ir.Table, item: CohortLab, definition: CohortDefinition) -> ir.Value:
-    """The earliest draw that still counts. The target counts only if it was measured at the visit itself."""
+    """The earliest draw that still counts. A target counts only if it was measured at the visit itself."""
     visit_start = anchors.time if definition.anchors == "target" else anchors.time.truncate("D")
-    if item == definition.target:
+    if item in definition.targets:
         return visit_start.cast(TIME)
     earliest = anchors.time - ibis.interval(hours=int(item.lookback.total_seconds() // 3600))
     return ibis.least(earliest, visit_start).cast(TIME)

@@ -1,6 +1,6 @@
 """Clinical sources as published, mapped to four common relations that the cohort is defined on.
 
-results     subject_id, code, value, text, unit, operator, final, drawn, known (null: only one clock)
+results     subject_id, code, value, text, unit, operator, final, drawn, known (null: only one clock), imputed (1 or 0)
 diagnoses   subject_id, vocabulary (icd9, icd10, omop, snomed), code (without dots)
 patients    subject_id, sex (F, M or null), born (a day, as precise as the source has it)
 admissions  subject_id, admitted

@@ -20,6 +20,7 @@ from ibis.common.exceptions import TableNotFound
 from safeimpute.errors import MissingExtra, SourceError
 from safeimpute.records.catalogue import Catalogue
 from safeimpute.records.readers.faults import translated_faults
+from safeimpute.records.readers.lakehouse import lakehouse_kind, open_lakehouse
 
 Condition = Callable[[ir.Table], ir.Value]  # which rows of a table are needed
 Wanted = Callable[[ir.Value], ir.Value]  # which codes a cohort asks for
@@ -100,7 +101,7 @@ class Source:
             return ibis.null(_IBIS_TYPES[kind])
         value = table[column]
         if needed is not None and kind != "code":
-            value = needed.ifelse(value, ibis.null(value.type()))
+            value = needed.ifelse(value, empty_like(value))
         if _fits(value.type(), kind):
             return _converted(value, kind)
         if value.type().is_string() and self.engine.name == "duckdb":
@@ -129,6 +130,11 @@ class Source:
 
     def close(self) -> None:
         self.engine.disconnect()
+
+
+def empty_like(value: ir.Value) -> ir.Value:
+    """An empty value of the same type, also where the database says that the column is never empty."""
+    return ibis.null(value.type().copy(nullable=True))
 
 
 _IBIS_TYPES = {"integer": "int64", "number": "float64", "time": TIME, "text": "string", "code": "string"}
@@ -173,7 +179,7 @@ def open_location(
 
         return open_spark(location, catalogue, budget, folders, schemas)
     if "://" in location and not location.startswith("duckdb://"):
-        return _database(_connect(location), _without_credentials(location), catalogue, schemas)
+        return _database(connect(location), without_credentials(location), catalogue, schemas)
     path = Path(location.removeprefix("duckdb://")).expanduser()
     if path.is_dir():
         return _folder(path, catalogue, budget, folders)
@@ -193,8 +199,9 @@ def folder_of(location: str) -> Path:
     return Path(location.removeprefix(SPARK))
 
 
-def _connect(url: str) -> Any:
-    place = _without_credentials(url)
+def connect(url: str) -> Any:
+    """An engine of Ibis at a connection string, or an error without what the string holds."""
+    place = without_credentials(url)
     try:
         return ibis.connect(url)
     except (ImportError, ModuleNotFoundError):
@@ -212,7 +219,7 @@ def _connect(url: str) -> Any:
         raise SourceError(f"{place} {reason}. Check the connection string.") from None
 
 
-def _without_credentials(url: str) -> str:
+def without_credentials(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
@@ -250,7 +257,9 @@ def _holds(path: Path, table: str) -> bool:
 
 
 def open_file(engine: Any, path: Path) -> ir.Table:
-    """One table's file, or folder of parquet files, as a lazy table."""
+    """One table's file, or folder of parquet files or of a lakehouse, as a lazy table."""
+    if path.is_dir() and (kind := lakehouse_kind(path)):
+        return open_lakehouse(engine, path, kind)
     if path.is_dir() or path.name.lower().endswith(".parquet"):
         return engine.read_parquet(str(path / "**" / "*.parquet") if path.is_dir() else str(path))
     header = _header(path)

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 import ibis
 import ibis.expr.types as ir
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from safeimpute.errors import SourceError
+from safeimpute.records import marks
 from safeimpute.records.catalogue import Catalogue, Vocabulary
 from safeimpute.records.readers.engine import Budget, Source, Wanted, open_file
 
@@ -47,6 +49,7 @@ _SCHEMAS = {
                 ("drawn", _TIME),
                 ("known", _TIME),
             ),
+            *(("imputed", pa.bool_()), ("id", _TEXT)),
         ]
     ),
     "diagnoses": pa.schema([("subject_id", _TEXT), ("vocabulary", _TEXT), ("code", _TEXT)]),
@@ -54,6 +57,7 @@ _SCHEMAS = {
     "admissions": pa.schema([("subject_id", _TEXT), ("admitted", _TIME)]),
 }
 Json = dict[str, Any]
+_NO_VALUE: Json = {"valueQuantity": {}, "valueString": None}  # a component has its own value, or none
 
 
 class Row(NamedTuple):
@@ -69,16 +73,10 @@ def open_source(location: str, catalogue: Catalogue, budget: Budget) -> Source:
             "FHIR is read from files: give the folder that holds them, not a database or Spark."
         )
     place = Path(location).expanduser()
-    files = (
-        [place] if place.is_file() else sorted(path for path in place.glob("**/*") if _is_resource_file(path))
-    )
-    if not files:
-        raise SourceError(f"{place} holds no FHIR files ({', '.join(_SUFFIXES)}).")
-    known_codes = {str(code) for lab in catalogue.labs.values() for code in lab.codes_in("loinc")}
-    known_codes |= {str(code) for lab in catalogue.labs.values() for code in lab.derivatives.loinc}
+    files = _files(place)
     tables = budget.work / "fhir"
     tables.mkdir()
-    empty = _flatten(files, tables, known_codes)
+    empty = _flatten(files, tables, _known_codes(catalogue))
     engine = ibis.duckdb.connect(**budget.duckdb_settings)
     notes = [f"{empty} of {len(files)} files hold nothing and were passed over"] if empty else []
     return Source(
@@ -86,8 +84,29 @@ def open_source(location: str, catalogue: Catalogue, budget: Budget) -> Source:
     )
 
 
+def _files(place: Path) -> list[Path]:
+    files = (
+        [place] if place.is_file() else sorted(path for path in place.glob("**/*") if _is_resource_file(path))
+    )
+    if not files:
+        raise SourceError(f"{place} holds no FHIR files ({', '.join(_SUFFIXES)}).")
+    return files
+
+
+def _known_codes(catalogue: Catalogue) -> set[str]:
+    known = {str(code) for lab in catalogue.labs.values() for code in lab.codes_in("loinc")}
+    return known | {str(code) for lab in catalogue.labs.values() for code in lab.derivatives.loinc}
+
+
+def flatten_results(place: Path, work: Path, catalogue: Catalogue) -> pl.DataFrame:
+    """The results of FHIR files with their own ids, through tables in the folder `work`."""
+    _flatten(_files(place), work, _known_codes(catalogue))
+    return pl.read_parquet(work / "results.parquet")
+
+
 def results(source: Source, wanted: Wanted) -> ir.Table:  # noqa: ARG001
-    return source.table("results")
+    listed = source.table("results").drop("id")
+    return listed.mutate(imputed=listed.imputed.ifelse(1, 0))
 
 
 def diagnoses(source: Source) -> ir.Table:
@@ -185,6 +204,9 @@ def _rows(resource: Json, patients: dict[str, str], known_codes: set[str]) -> It
     match resource.get("resourceType"):
         case "Observation":
             yield Row("results", _result(resource, patients, known_codes))
+            for part in resource.get("component", []):  # blood pressure has its two values there
+                if known_codes & set(_loinc_codes(part)):
+                    yield Row("results", _result(resource | _NO_VALUE | part, patients, known_codes))
         case "Condition":
             yield from (Row("diagnoses", values) for values in _diagnoses(resource, patients))
         case "Patient":
@@ -199,9 +221,7 @@ def _rows(resource: Json, patients: dict[str, str], known_codes: set[str]) -> It
 
 
 def _result(resource: Json, patients: dict[str, str], known_codes: set[str]) -> Json:
-    codes = [
-        coding.get("code") for coding in resource["code"].get("coding", []) if coding.get("system") == LOINC
-    ]
+    codes = _loinc_codes(resource)
     quantity = resource.get("valueQuantity", {})
     number = quantity.get("value")
     measured = isinstance(number, int | float) and not isinstance(number, bool)
@@ -216,7 +236,21 @@ def _result(resource: Json, patients: dict[str, str], known_codes: set[str]) -> 
         "final": resource.get("status") in FINAL,
         "drawn": _moment(moment or resource.get("effectivePeriod", {}).get("start")),
         "known": _moment(resource.get("issued")),
+        "imputed": _is_imputed(resource),
+        "id": resource.get("id"),
     }
+
+
+def _loinc_codes(resource: Json) -> list[str]:
+    coded = resource["code"].get("coding", [])
+    return [each["code"] for each in coded if each.get("system") == LOINC and "code" in each]
+
+
+def _is_imputed(resource: Json) -> bool:
+    """Whether a label says that a machine asserted it, or a tag that it was imputed here."""
+    meta = resource.get("meta") or {}
+    labelled = any(each.get("code") in marks.AI_LABELS for each in meta.get("security", []))
+    return labelled or any(each.get("system") == marks.TAGS for each in meta.get("tag", []))
 
 
 def _diagnoses(resource: Json, patients: dict[str, str]) -> Iterator[Json]:
@@ -238,9 +272,13 @@ def _require_r4(holds: bool, element: str) -> None:
 
 
 def _subject(resource: Json, patients: dict[str, str]) -> str | None:
-    reference = resource.get("subject", {}).get("reference")
-    if reference is None or reference in patients:
-        return patients.get(reference) if reference else None
+    subject = resource.get("subject", {})
+    reference = subject.get("reference")
+    if reference is None:
+        named: str | None = subject.get("identifier", {}).get("value")
+        return named
+    if reference in patients:
+        return patients[reference]
     relative = re.search(r"Patient/([^/|]+)", reference)
     return relative[1] if relative else reference.rsplit(":", 1)[-1]
 

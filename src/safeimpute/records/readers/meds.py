@@ -7,6 +7,7 @@ import ibis
 import ibis.expr.types as ir
 
 from safeimpute.errors import SourceError
+from safeimpute.records import marks
 from safeimpute.records.catalogue import Catalogue, Vocabulary
 from safeimpute.records.readers.engine import TIME, Budget, Source, Wanted, folder_of, open_location
 from safeimpute.records.readers.mimic4 import sex_of
@@ -61,6 +62,7 @@ def results(source: Source, wanted: Wanted) -> ir.Table:
         final=ibis.literal(True),
         drawn=events.time,
         known=ibis.null(TIME),
+        imputed=events.code.startswith(marks.SOURCE).ifelse(1, 0),
     )
 
 

@@ -42,6 +42,7 @@ def results(source: Source, wanted: Wanted) -> ir.Table:
         final=ibis.literal(True),
         drawn=events.charttime,
         known=ibis.null(TIME),
+        imputed=ibis.literal(0),
     )
 
 

@@ -46,6 +46,7 @@ def results(source: Source, wanted: Wanted) -> ir.Table:
         final=ibis.literal(True),
         drawn=events.charttime,
         known=events.storetime,
+        imputed=ibis.literal(0),
     )
 
 

@@ -4,6 +4,7 @@ import ibis
 import ibis.expr.types as ir
 
 from safeimpute.errors import SourceError
+from safeimpute.records import marks
 from safeimpute.records.catalogue import Catalogue, Vocabulary
 from safeimpute.records.readers.engine import TIME, Budget, Source, Wanted, open_location
 
@@ -45,6 +46,8 @@ def results(source: Source, wanted: Wanted) -> ir.Table:
         value_source_value="text?",
         unit_concept_id="integer",
         unit_source_value="text?",
+        measurement_type_concept_id="integer?",
+        measurement_source_value="text?",
     )
     return events.select(
         subject_id=events.person_id,
@@ -56,6 +59,16 @@ def results(source: Source, wanted: Wanted) -> ir.Table:
         final=ibis.literal(True),
         drawn=ibis.coalesce(events.measurement_datetime, events.measurement_date),
         known=ibis.null(TIME),
+        imputed=_imputed(events),
+    )
+
+
+def _imputed(events: ir.Table) -> ir.Value:
+    """What an algorithm derived is no measurement, whosever algorithm it was."""
+    return ibis.cases(
+        (events.measurement_type_concept_id.isin(marks.ALGORITHMS), 1),
+        (events.measurement_source_value.startswith(marks.SOURCE), 1),
+        else_=0,
     )
 
 
