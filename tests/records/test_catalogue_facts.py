@@ -59,12 +59,16 @@ def test_molar_factors_follow_from_atomic_weights(lab: str, catalogue: Catalogue
 
 def test_every_unit_that_changes_a_value_was_checked_here(catalogue: Catalogue) -> None:
     other = {("hba1c", "mmol/mol"), ("temperature", "[degF]")}
-    powers_of_ten = {0.1, 100}
+    powers_of_ten = {0.001, 0.1, 100}
+    body = {0.45359237, 2.54}  # kilograms of a pound, centimetres of an inch: exact by definition
     for lab in catalogue.labs.values():
         for unit, rule in lab.units.items():
             molar = lab.name in FORMULAS and unit in ("mmol/L", "umol/L", "µmol/L")
             if rule.changes:
-                assert molar or rule.times in powers_of_ten or (lab.name, unit) in other, (lab.name, unit)
+                assert molar or rule.times in powers_of_ten | body or (lab.name, unit) in other, (
+                    lab.name,
+                    unit,
+                )
 
 
 def test_what_is_called_verified_is_a_fact_of_its_lab(catalogue: Catalogue) -> None:
