@@ -39,6 +39,7 @@ bench: $(VENV)/.full
 	$(BIN)/python bench/cohort_scale.py
 	$(BIN)/python bench/scoring.py
 	$(BIN)/python bench/scoring.py --patients 1500 --new 202000 --labs 3 --spark
+	$(BIN)/python bench/two_at_once.py
 	$(BIN)/python bench/million.py --visits 125000
 	$(BIN)/python bench/million.py --visits 1000000
 

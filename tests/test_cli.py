@@ -75,7 +75,7 @@ def test_run_leaves_the_whole_folder(files: Path) -> None:
     )
     assert {path.name for path in out.iterdir()} == {
         *("imputations.parquet", "imputations.csv", "summary.json", "run.json", "report.html"),
-        *("figures", "model", "review", "reporting.md", "model_card.md"),
+        *("figures", "model", "review", "reporting.md", "model_card.md", ".safeimpute.json"),
     }
     summary = json.loads((out / "summary.json").read_text())
     manifest = json.loads((out / "run.json").read_text())

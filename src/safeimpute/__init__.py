@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from safeimpute.runtime.waiting import wait_passively
+
 if TYPE_CHECKING:
     from safeimpute.errors import SafeImputeError as SafeImputeError
     from safeimpute.estimator import SafeImputer as SafeImputer
@@ -10,6 +12,7 @@ if TYPE_CHECKING:
     from safeimpute.foreign.release import release as release
     from safeimpute.records.tables import read_visits as read_visits
 
+wait_passively()  # libraries read it once, when they load
 __version__ = "0.2.0"
 __all__ = ["SafeImputeError", "SafeImputer", "hide", "pool", "read_visits", "release"]
 

@@ -18,7 +18,7 @@ from safeimpute.records.units import (
     column_choice,
     decision_limits,
     plausible_range,
-    require_plausible,
+    require_known_units,
     target_unit,
 )
 from safeimpute.records.visits import Visits, prepare_visits
@@ -143,7 +143,7 @@ class SafeImputer(Drawing):
         arrays = prepared.arrays
         if on_visits is not None:
             on_visits(prepared)
-        require_plausible(settings.target, target_unit(settings), arrays.target_values)
+        require_known_units(settings, arrays)
         require_promisable(arrays, settings)
         fitted, calibrated = fit_question(
             arrays,
@@ -302,7 +302,7 @@ class SafeImputer(Drawing):
             settings.groups,
         )
 
-    def save(self, folder: str | Path, *, second_look: bool = False) -> None:
+    def save(self, folder: str | Path, *, second_look: bool = False, sign: str | Path | None = None) -> None:
         """Write the fitted model (safetensors, JSON) to a new folder.
 
         Parameters
@@ -311,6 +311,8 @@ class SafeImputer(Drawing):
             Must not exist yet.
         second_look : bool
             The levels were chosen after an earlier look at the same visits: the model then promises nothing.
+        sign : path, optional
+            PEM file of an Ed25519 private key to sign the model with.
         """
         settings = self.current_settings()
         if hasattr(self, "saved_"):
@@ -329,19 +331,22 @@ class SafeImputer(Drawing):
             network=self.fitted_.arrays(),
             frozen=frozen,
             looked=self.looked_ is not None,
+            key_file=None if sign is None else Path(sign),
         )
         save_model(Path(folder), parts)
 
     @classmethod
-    def load(cls, folder: str | Path) -> Self:
+    def load(cls, folder: str | Path, *, public_key: str | Path | None = None) -> Self:
         """A fitted imputer from a saved folder; it imputes the table it was fitted on, and scores new visits.
 
         Parameters
         ----------
         folder : path
             As `save` wrote it; a damaged one is refused.
+        public_key : path, optional
+            PEM file of the Ed25519 key by whose owner the model must be signed.
         """
-        saved = load_model(Path(folder))
+        saved = load_model(Path(folder), None if public_key is None else Path(public_key))
         imputer = cls(**{name: getattr(saved.settings, name) for name in PARAMETERS})
         imputer.settings_, imputer.saved_ = saved.settings, saved
         imputer.looked_ = rule_of(saved.settings) if saved.looked else None

@@ -11,14 +11,16 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import helpers.clinical_sources as sources
 from helpers.clinical_sources import Person, Records, Result
+from helpers.fuzzing import fuzzed
 from safeimpute.errors import SourceError
 from safeimpute.records.catalogue import load_catalogue
 from safeimpute.records.cohort import build_cohort, define_cohort
+
+pytestmark = pytest.mark.surface("sources")
 
 SUBJECT, VALUE = 70770077, 7.77  # must never show in a message
 NOON = datetime(2150, 6, 1, 12)
@@ -257,10 +259,8 @@ def test_the_command_prints_one_line_and_no_traceback(mimic4: Path, tmp_path: Pa
     assert len(run.stderr.splitlines()) == 1
 
 
-@settings(max_examples=12)
-@given(position=st.floats(0, 1), garbage=st.binary(min_size=1, max_size=6), packed=st.booleans())
-def test_no_damage_escapes_as_another_error(
-    position: float, garbage: bytes, packed: bool, tmp_path_factory: pytest.TempPathFactory
+def check_damage(
+    tmp_path_factory: pytest.TempPathFactory, position: float, garbage: bytes, packed: bool
 ) -> None:
     """Bytes overwritten anywhere in the results: a build that balances, or an error made on purpose."""
     folder = tmp_path_factory.mktemp("damaged")
@@ -273,6 +273,11 @@ def test_no_damage_escapes_as_another_error(
     outcome = built_or_refused(hosp, folder / "out")
     assert outcome in ("built", "refused")
     assert (folder / "out" / "visits.parquet").exists() == (outcome == "built")
+
+
+test_no_damage_escapes_as_another_error, test_no_damage_escapes_at_length = fuzzed(
+    check_damage, st.floats(0, 1), st.binary(min_size=1, max_size=6), st.booleans(), few=12, many=120
+)
 
 
 def built_or_refused(hosp: Path, out: Path) -> str:

@@ -15,6 +15,8 @@ from safeimpute.errors import ModelFolderError
 from safeimpute.scoring.folder import _own_checksum
 from safeimpute.scoring.scorer import Scorer
 
+pytestmark = pytest.mark.surface("models")
+
 MANIFEST = "model.json"
 FILES = ("model.json", "arrays.safetensors", "state.json")
 
@@ -55,7 +57,7 @@ def edit(model: Path, change: Callable[[dict[str, object]], object]) -> None:
 
 
 def test_a_whole_folder_loads_and_holds_what_it_says(model: Path) -> None:
-    assert {path.name for path in model.iterdir()} == set(FILES)
+    assert {path.name for path in model.iterdir()} == {*FILES, ".safeimpute.json"}
     Scorer.load(model)
     SafeImputer.load(model)
 

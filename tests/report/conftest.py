@@ -230,6 +230,7 @@ def manifest() -> Manifest:
             "file": "visits.csv",
             "path": "/data/visits.csv",
             "columns": {},
+            "format": {},
             "sha256": "0" * 64,
             "visits_sha256": "f" * 64,
             "rows": 1945,

@@ -3,13 +3,18 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
+import polars as pl
 import pytest
 
 from safeimpute.errors import OptionError
 from safeimpute.records.simulate import simulate
+from safeimpute.runtime import memory
 from safeimpute.runtime.memory import (
     BLOCKS,
     GIB,
@@ -19,6 +24,9 @@ from safeimpute.runtime.memory import (
     block_within_ceiling,
     scored_at_once,
 )
+from safeimpute.settings import GcnSettings, PaperSettings
+from safeimpute.splits.roles import Task
+from safeimpute.systems.paper.system import fit_paper
 
 SMALL = Size(visits=1_000, measured=500, labs=2, attributes=2, own=12, analogues=16)
 MILLION = Size(visits=1_000_000, measured=550_000, labs=10, attributes=2, own=12, analogues=16)
@@ -121,3 +129,65 @@ def test_the_paper_preset_plans_no_memory_and_says_so(tmp_path: Path) -> None:
     done = subprocess.run(told, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "preset 'best' only" in done.stderr
+
+
+READ = """
+import sys
+import polars, pyarrow.csv, pyarrow.parquet
+from pathlib import Path
+from safeimpute.errors import OptionError
+from safeimpute.records.tables import read_visits
+from safeimpute.records.visits import ColumnChoice, prepare_visits
+from safeimpute.runtime.memory import peak_mib, set_ceiling
+set_ceiling(float(sys.argv[2]))
+before = peak_mib()
+try:
+    prepare_visits(read_visits(Path(sys.argv[1])), ColumnChoice("hba1c"))
+    print(peak_mib())
+except OptionError as error:
+    assert peak_mib() < before + 100, "it was read first"
+    print(error)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs the peak memory of a process")
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_the_ceiling_holds_while_a_table_is_read(tmp_path: Path, kind: str) -> None:
+    """A run told --memory 1 once held 1.52 GiB, because reading was not planned for."""
+    path, rng, rows = tmp_path / f"visits.{kind}", np.random.default_rng(0), 240_000
+    columns = {f"lab{k}": rng.normal(100, 20, rows).round(2) for k in range(10)}
+    table = pl.DataFrame(
+        {"subject_id": np.repeat(np.arange(rows // 6), 6), "time": np.tile(np.arange(6.0), rows // 6)}
+        | columns
+        | {"hba1c": rng.normal(7, 1, rows).round(1)}
+    )
+    (table.write_csv if kind == "csv" else table.write_parquet)(path)
+
+    def read(gib: str) -> str:
+        told = [sys.executable, "-c", READ, str(path), gib]
+        return subprocess.run(told, capture_output=True, text=True, check=True).stdout
+
+    refusal = read("0.2")
+    assert f"--memory 0.2 GiB cannot be kept: reading '{path.name}' need about" in refusal
+    planned = float(refusal.partition("need about ")[2].split()[0]) * 1024
+    assert float(read("4")) <= planned + 51  # what is planned is shown in tenths of a GiB
+
+
+def test_without_a_ceiling_the_machine_is_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(memory, "_left_bytes", lambda: 2.0 * GIB)
+    huge = replace(MILLION, visits=50_000_000, measured=20_000_000)
+    with pytest.raises(OptionError, match=r"this machine has about 2\.0 GiB left.*larger machine"):
+        block_within_ceiling(huge, BLOCKS[0])
+    with pytest.raises(OptionError, match="this machine has about"):
+        memory.require_room_to_read("visits.csv", 3 * GIB)
+    wide = GcnSettings(width=1024, layers=8)
+    assert memory.limit_bytes() > 0
+    with pytest.raises(OptionError, match=r"paper\.gcn\.width 1024"):
+        fit_paper(large_task(), PaperSettings(gcn=wide), seed=0)
+
+
+def large_task() -> Task:
+    """A task of many visits, made of views that take no room."""
+    visits = cast("Any", SimpleNamespace(labs=np.broadcast_to(0.0, (1_000_000, 4))))
+    return cast("Task", SimpleNamespace(visits=visits))

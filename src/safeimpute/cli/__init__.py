@@ -23,8 +23,8 @@ from safeimpute.cli import (
     serve,
     simulate,
 )
+from safeimpute.cli.endings import end_of
 from safeimpute.cli.options import EVERYWHERE, takes
-from safeimpute.errors import SafeImputeError
 
 app = typer.Typer(
     name="safeimpute",
@@ -80,25 +80,15 @@ for command in (
 
 def main() -> None:
     """Entry point: errors made on purpose become one plain line and an exit code."""
+    from safeimpute.runtime.signals import Stopped, heed_signals
+
+    heed_signals()
     try:
         app()
-    except SafeImputeError as error:
-        sys.stderr.write(f"safeimpute: {error}\n")
-        sys.exit(error.exit_code)
-    except OSError as error:
-        sys.stderr.write(
-            f"safeimpute: {error.strerror or type(error).__name__}: {error.filename or 'a file'}. "
-            "Check the path, rights and space.\n"
-        )
-        sys.exit(2)
-    except Exception as error:
-        if os.environ.get("SAFEIMPUTE_DEBUG"):
+    except (Exception, KeyboardInterrupt, Stopped) as error:
+        line, code = end_of(error)
+        if code == 1 and os.environ.get("SAFEIMPUTE_DEBUG"):
             raise
-        sys.stderr.write(
-            f"safeimpute: internal error ({type(error).__name__}), our fault. "
-            "SAFEIMPUTE_DEBUG=1 shows the trace, which may quote data.\n"
-        )
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.stderr.write("safeimpute: interrupted; nothing unfinished was kept.\n")
-        sys.exit(130)
+        if line:
+            sys.stderr.write(f"safeimpute: {line}\n")
+        sys.exit(code)

@@ -7,7 +7,7 @@ from safeimpute.cli.fit_flags import COLUMNS, LEVELS, MACHINE, flags_of
 from safeimpute.cli.progress import shown_progress
 
 
-@opt.takes(flags_of(*LEVELS, *COLUMNS, *MACHINE), opt.RENAME, opt.MEMORY)
+@opt.takes(flags_of(*LEVELS, *COLUMNS, *MACHINE), opt.READING, opt.MEMORY)
 def ablate(
     context: typer.Context,
     visits: opt.Visits,

@@ -17,7 +17,7 @@ CHECKED = "0.05,0.1,0.15,0.2,0.25,0.3,0.35,0.4"  # levels
     flags_of("target", "tolerance"),
     levels_flag(CHECKED),
     flags_of(*PROMISE, *COLUMNS, *MACHINE),
-    opt.RENAME,
+    opt.READING,
     opt.MEMORY,
 )
 def audit(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from safeimpute.runtime.progress import Progress
 
 
-@opt.takes(flags_of("target", "tolerance"), levels_flag(), flags_of(*COLUMNS, *MACHINE), opt.RENAME)
+@opt.takes(flags_of("target", "tolerance"), levels_flag(), flags_of(*COLUMNS, *MACHINE), opt.READING)
 def benchmark(
     context: typer.Context,
     visits: opt.Visits,

@@ -17,7 +17,7 @@ Draws = Annotated[int, typer.Option(min=2, max=1000, help="Draws of every missin
 
 
 @opt.takes(
-    flags_of("target", "tolerance", "fdr"), flags_of(*PROMISE, *COLUMNS, *MACHINE), opt.RENAME, opt.MEMORY
+    flags_of("target", "tolerance", "fdr"), flags_of(*PROMISE, *COLUMNS, *MACHINE), opt.READING, opt.MEMORY
 )
 def downstream(
     context: typer.Context,
@@ -96,7 +96,6 @@ def _plan(context: typer.Context, table: "Visits", target: str, unit: str | None
 
     from safeimpute.evaluation.downstream import Plan
     from safeimpute.evaluation.downstream_columns import outcome_of, regressor_of
-    from safeimpute.records.tables import read_visits
     from safeimpute.records.units import decision_limits
 
     given = context.params
@@ -106,7 +105,7 @@ def _plan(context: typer.Context, table: "Visits", target: str, unit: str | None
     name, regressor = regressor_of(table.arrays, given["covariate"], target)
     outcome = None
     if given["outcome"]:
-        frame = read_visits(given["visits"], opt.renames(given["columns"]))
+        frame = opt.read_table(context, given["visits"], given["time"] or "time")
         outcome = outcome_of(frame, given["outcome"], table.row_visit, len(table))
     return Plan(
         limits=limits,

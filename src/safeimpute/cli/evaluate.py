@@ -14,7 +14,7 @@ from safeimpute.cli.progress import shown_progress
     flags_of("target", "tolerance"),
     levels_flag(),
     flags_of(*PROMISE, *COLUMNS, *MACHINE),
-    opt.RENAME,
+    opt.READING,
     opt.MEMORY,
 )
 def evaluate(

@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from safeimpute.runtime.options import Declared, declared, tables_of
-from safeimpute.settings import Settings
+from safeimpute.settings import Settings, TableFormat, make_table_format
 
 Flags = dict[str, tuple[Any, Any]]  # name of the parameter -> how it is typed, its default
 OPTIONS = {each.name: each for each in declared(Settings) if len(each.path) == 1}
+FORMAT = {each.name: each for each in declared(TableFormat)}
 TABLES = tuple(tables_of(Settings))  # of the file: settings of the presets
 SWITCHES = tuple(each.parameter for each in OPTIONS.values() if each.hint is bool)
 LEVELS = ("target", "tolerance", "fdr")
@@ -21,6 +22,16 @@ MACHINE = ("random_state", "device")
 def flags_of(*names: str) -> Flags:
     """Flags for these options, all of them where none is named."""
     return {OPTIONS[name].parameter: _flag(OPTIONS[name]) for name in names or OPTIONS}
+
+
+def format_flags() -> Flags:
+    """Flags that say how a file of visits is written."""
+    return {each.parameter: _flag(each) for each in FORMAT.values()}
+
+
+def table_format(context: typer.Context) -> TableFormat:
+    """How the command was told that its file is written."""
+    return make_table_format(**{name: context.params.get(each.parameter) for name, each in FORMAT.items()})
 
 
 def flag_with(name: str, default: str) -> Flags:

@@ -9,7 +9,7 @@ from safeimpute.cli import options as opt
 from safeimpute.cli.fit_flags import COLUMNS, flag_with, flags_of, told
 
 
-@opt.takes(flags_of("target", *COLUMNS, "random_state"), opt.RENAME)
+@opt.takes(flags_of("target", *COLUMNS, "random_state"), opt.READING)
 def hide(
     context: typer.Context,
     visits: opt.Visits,
@@ -23,15 +23,14 @@ def hide(
     from safeimpute.errors import OptionError
     from safeimpute.foreign.hidden import TABLE
     from safeimpute.foreign.hidden import hide as hide_values
-    from safeimpute.records.tables import read_visits
-    from safeimpute.runtime.files import require_new_folder
+    from safeimpute.runtime.files import reserved
     from safeimpute.splits.roles import Role
 
     given = told(context)
     if "target" not in given:
         raise OptionError("--target is needed: the lab to be imputed.")
-    require_new_folder(out, force=force)
-    table = read_visits(visits, opt.renames(context.params["columns"]))
+    context.with_resource(reserved(out, force=force, inputs=(visits,)))
+    table = opt.read_table(context, visits, given.get("time", "time"))
     hidden = hide_values(table, validation=validation, calibration=calibration, **given)
     hidden.save(out, force=force)
     if quiet:

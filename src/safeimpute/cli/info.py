@@ -21,20 +21,57 @@ def methods(quiet: opt.Quiet = False) -> None:
 
 def doctor(
     model: Annotated[
-        Path | None, typer.Argument(help="A model folder to verify and describe.", show_default=False)
+        Path | None,
+        typer.Argument(
+            help="A model folder to verify and describe; with --clean where to look.", show_default=False
+        ),
+    ] = None,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Find and remove what killed runs left, here and below.")
+    ] = False,
+    require_signature: Annotated[
+        Path | None,
+        typer.Option(help="Public key (PEM, Ed25519) by which the model must be signed.", show_default=False),
     ] = None,
     quiet: opt.Quiet = False,
 ) -> None:
     """Say what is installed, which devices there are and which optional parts are missing; or describe a model."""
-    if model is None:
+    if clean:
+        lines = _clean(model or Path())
+    elif model is None:
         lines = _describe_installation()
     else:
+        from safeimpute.errors import ModelFolderError
         from safeimpute.scoring.folder import verified_manifest
 
-        words = _model_in_words(verified_manifest(model))
+        manifest = verified_manifest(model, require_signature)
+        try:
+            words = _model_in_words(manifest)
+        except (LookupError, TypeError, ValueError, AttributeError):
+            raise ModelFolderError(
+                f"the manifest of {model.name!r} says something else than ours. Fit again."
+            ) from None
+        if require_signature is not None:
+            words["signature"] = f"by the owner of {require_signature.name}"
         lines = [f"{label:<12}{text}" for label, text in words.items()]
     if not quiet:
         typer.echo("\n".join(lines))
+
+
+def _clean(place: Path) -> list[str]:
+    """Clear away what killed runs left in a folder, below it, and in the system's place for passing files."""
+    import tempfile
+
+    from safeimpute.errors import OptionError
+    from safeimpute.runtime.leftovers import clear, leftovers_below, leftovers_in
+
+    if not place.is_dir():
+        raise OptionError(f"{place} is no folder. Give the folder in which runs were killed.")
+    found = {each.path.resolve(): each for each in leftovers_below(place)}
+    found |= {each.path.resolve(): each for each in leftovers_in(Path(tempfile.gettempdir()))}
+    return [clear(each) for each in found.values()] or [
+        f"nothing was left by killed runs in {place} or below"
+    ]
 
 
 def _model_in_words(manifest: dict[str, Any]) -> dict[str, str]:
@@ -73,7 +110,9 @@ def _scoring_in_words(scoring: dict[str, Any] | None) -> dict[str, str]:
 
 
 def _cutoff_in_words(cutoff: dict[str, Any]) -> str:
-    ground = f"{cutoff['entries']:,} measured visits, worth {cutoff['patients']:,.0f} patients of equal size"
+    ground = (
+        f"worth {cutoff['visits']:,.0f} measured visits of {cutoff['patients']:,.0f} patients of equal size"
+    )
     if cutoff["risk"] is None:
         return f"none keeps the level ({ground})"
     return f"risk {cutoff['risk']:.4g} ({ground})"
@@ -90,7 +129,14 @@ def _describe_installation() -> list[str]:
     from safeimpute.report.run_folder import PACKAGES
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none found; the CPU is used"
-    extras = {"baselines": "ot", "ehr": "ibis", "postgres": "psycopg", "spark": "pyspark", "web": "fastapi"}
+    extras = {
+        "baselines": "ot",
+        "ehr": "ibis",
+        "postgres": "psycopg",
+        "sign": "cryptography",
+        "spark": "pyspark",
+        "web": "fastapi",
+    }
     states = {
         extra: "installed" if util.find_spec(module) else f"missing: pip install 'safeimpute[{extra}]'"
         for extra, module in extras.items()
@@ -102,4 +148,13 @@ def _describe_installation() -> list[str]:
         f"cpu threads {torch.get_num_threads()} of {os.cpu_count()}",
         f"gpu         {gpu}",
         *(f"[{extra}]".ljust(12) + state for extra, state in states.items()),
+        *_leftovers_here(),
     ]
+
+
+def _leftovers_here() -> list[str]:
+    """What killed runs left where the user stands, to be cleared by --clean."""
+    from safeimpute.runtime.leftovers import leftovers_below
+
+    found = [f"leftover    {each.in_words}" for each in leftovers_below(Path())]
+    return [*found, "            safeimpute doctor --clean removes them"] if found else []

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 from typer.models import ArgumentInfo
 
-from safeimpute.cli.fit_flags import SWITCHES, TABLES, Flags, given, parameter_of, settings_in
+from safeimpute.cli.fit_flags import (
+    SWITCHES,
+    TABLES,
+    Flags,
+    format_flags,
+    given,
+    parameter_of,
+    settings_in,
+    table_format,
+)
 
 if TYPE_CHECKING:
     from safeimpute.records.visits import Visits as VisitsTable
@@ -107,6 +116,7 @@ ConfigFile = Annotated[
 
 MEMORY: Flags = {"memory": (Memory, None)}
 RENAME: Flags = {"columns": (Rename, "")}
+READING: Flags = {**RENAME, **format_flags()}  # how a file is written
 NO_EFFECT = "Taken by every command; without effect here."
 EVERYWHERE: Flags = {
     "seed": (Annotated[int, typer.Option(min=0, help=NO_EFFECT, show_default=False)], 0),
@@ -169,6 +179,22 @@ def renames(text: str) -> dict[str, str]:
     return {theirs.strip(): ours.strip() for theirs, _, ours in pairs}
 
 
+def read_table(context: typer.Context, path: Path, time: str = "time") -> Any:
+    """A table of visits, read as the flags of `READING` say."""
+    from safeimpute.records.tables import read_visits
+
+    read_as = table_format(context)
+    return read_visits(
+        path,
+        renames(context.params["columns"]),
+        date_format=read_as.date_format,
+        decimal=read_as.decimal,
+        separator=read_as.separator,
+        unit_of=read_as.units,
+        time=time,
+    )
+
+
 def numbers(text: str, flag: str) -> tuple[float, ...]:
     """A comma-separated list of numbers."""
     from safeimpute.errors import OptionError
@@ -210,20 +236,22 @@ def prepare(context: typer.Context, levels: Sequence[Any], **changes: Any) -> "t
     """Check every option, level and place to write to, then read and check the table; settings of the first level."""
     from safeimpute.errors import OptionError
     from safeimpute.records.known_values import refuse_known_values
-    from safeimpute.records.tables import read_visits
-    from safeimpute.records.units import column_choice, require_plausible, target_unit
+    from safeimpute.records.units import column_choice, require_known_units
     from safeimpute.records.visits import prepare_visits
-    from safeimpute.runtime.files import require_new, require_new_folder
+    from safeimpute.runtime.files import reserved
     from safeimpute.settings import make_settings
 
     told = context.params
     settings, *_ = [make_settings(**given(context, fdr=level, **changes)) for level in levels]
     if not 0 < told["test_fraction"] < 1:
         raise OptionError("--test-fraction must lie between 0 and 1.")
-    for name, require in (("out", require_new_folder), ("json_file", require_new)):
+    read = (told["visits"], told.get("truth"))
+    for name in ("out", "json_file"):
         if told.get(name) is not None:
-            require(told[name], force=told["force"])
-    table = prepare_visits(read_visits(told["visits"], renames(told["columns"])), column_choice(settings))
-    require_plausible(settings.target, target_unit(settings), table.arrays.target_values)
+            place = reserved(told[name], force=told["force"], inputs=read, folder=name == "out")
+            context.with_resource(place)  # taken until the command ends
+    found = read_table(context, told["visits"], settings.time)
+    table = prepare_visits(found, column_choice(settings))
+    require_known_units(settings, table.arrays)
     refuse_known_values(table.arrays, told["visits"], *filter(None, (told.get("out"), told.get("json_file"))))
     return settings, table

@@ -4,7 +4,7 @@ import sys
 from itertools import groupby
 
 from safeimpute.runtime.options import Declared, declared
-from safeimpute.settings import Settings
+from safeimpute.settings import Settings, TableFormat
 
 BEGINNING = """# Options
 
@@ -35,12 +35,18 @@ The options of a run, as resolved, are kept in its `run.json`.
 """
 
 
+FORMAT = """Flags of every command that reads visits, and arguments of `read_visits` (there
+`unit_of={"glucose": "mmol/L"}`). Nothing is guessed: a table written otherwise is refused, and the message names
+the flag."""
+
+
 def options_page() -> str:
     """The whole page."""
     parts = [BEGINNING]
     for table, options in groupby(declared(Settings), lambda option: option.path[:-1]):
         heading = f"Table `[{'.'.join(table)}]`" if table else "Options of a fit"
         parts.append(f"## {heading}\n\n{option_table(list(options))}")
+    parts.append(f"## How a file is written\n\n{FORMAT}\n{option_table(list(declared(TableFormat)))}")
     return "\n".join(parts)
 
 

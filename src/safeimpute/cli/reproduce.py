@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     flag_with("tolerance", "the paper's, for HbA1c"),
     flag_with("fdr", "the paper's"),
     flags_of(*COLUMNS, *MACHINE),
-    opt.RENAME,
+    opt.READING,
 )
 def reproduce(
     context: typer.Context,

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from safeimpute.cli import options as opt
-from safeimpute.cli.fit_flags import MACHINE, flag_with, flags_of, given, refuse_unplanned_memory, told
+from safeimpute.cli.fit_flags import (
+    MACHINE,
+    flag_with,
+    flags_of,
+    given,
+    refuse_unplanned_memory,
+    table_format,
+    told,
+)
 from safeimpute.cli.progress import shown_progress
 
 if TYPE_CHECKING:
@@ -15,13 +23,13 @@ if TYPE_CHECKING:
     from safeimpute.evaluation.drawn_run import DrawsAsked
     from safeimpute.records.looks import Look
     from safeimpute.records.visits import Visits as VisitsTable
-    from safeimpute.settings import Settings
+    from safeimpute.settings import Settings, TableFormat
 
 DEMO_OUT = Path("out/demo")  # the demo's own place, which it writes anew each time
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")]
 
 
-@opt.takes(flags_of(), opt.RENAME, opt.MEMORY)
+@opt.takes(flags_of(), opt.READING, opt.MEMORY)
 def run(
     context: typer.Context,
     visits: opt.Visits,
@@ -51,21 +59,40 @@ def run(
     covariate: Annotated[
         str, typer.Option(help="With --delta: the lab or attribute whose association may turn.")
     ] = "",
+    sign: Annotated[
+        Path | None,
+        typer.Option(help="Private key (PEM, Ed25519) to sign the model with.", show_default=False),
+    ] = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Impute a lab in your visits and release what can be promised."""
     from safeimpute.errors import OptionError
-    from safeimpute.records.tables import read_visits
     from safeimpute.settings import make_settings
 
     settings = make_settings(**given(context))
     if why and settings.preset == "paper":
         raise OptionError("--why needs the preset 'best': 'paper' cannot say which visits carried a value.")
-    renamed = opt.renames(context.params["columns"])
-    table = read_visits(visits, renamed)
+    if sign is not None:
+        from safeimpute.scoring.signature import private_key
+
+        private_key(sign)  # a key that cannot sign is refused before the fit
+    table = opt.read_table(context, visits, settings.time)
+    renamed, read_as = opt.renames(context.params["columns"]), table_format(context)
     asked = _asked(draws, delta, limit, covariate, mice=mice, measured=table, target=settings.target)
-    carry_out(table, settings, out, visits, renamed, force=force, quiet=quiet, why=why, draws=asked)
+    carry_out(
+        table,
+        settings,
+        out,
+        visits,
+        renamed,
+        force=force,
+        quiet=quiet,
+        why=why,
+        draws=asked,
+        read_as=read_as,
+        sign=sign,
+    )
 
 
 def _asked(
@@ -143,6 +170,7 @@ def rerun(
         force=force,
         quiet=quiet,
         why=why,
+        read_as=earlier.read_as,
     )
 
 
@@ -158,8 +186,45 @@ def carry_out(
     quiet: bool,
     why: bool = False,
     draws: "DrawsAsked | None" = None,
+    read_as: "TableFormat | None" = None,
+    sign: Path | None = None,
 ) -> None:
     """Fit, release, and write the run's folder; `earlier` is a run on the same visits that was looked at."""
+    from safeimpute.runtime.files import reserved
+
+    with reserved(out, force=force, inputs=(source, earlier)):
+        _carry_out(
+            table,
+            settings,
+            out,
+            source,
+            columns,
+            earlier,
+            read_as,
+            sign,
+            draws,
+            force=force,
+            quiet=quiet,
+            why=why,
+        )
+
+
+def _carry_out(
+    table: Any,
+    settings: "Settings",
+    out: Path,
+    source: Path | None,
+    columns: Mapping[str, str],
+    earlier: Path | None,
+    read_as: "TableFormat | None",
+    sign: Path | None,
+    draws: "DrawsAsked | None",
+    *,
+    force: bool,
+    quiet: bool,
+    why: bool,
+) -> None:
+    """The same once the folder is this run's to write."""
     from safeimpute.cli.console import print_columns, print_draws, print_summary
     from safeimpute.estimator import SafeImputer
     from safeimpute.records.known_values import record_released, refuse_known_values
@@ -170,9 +235,8 @@ def carry_out(
     from safeimpute.report.reporting import write_reporting
     from safeimpute.report.review_folder import write_review
     from safeimpute.report.run_folder import write_run
-    from safeimpute.runtime.files import finished_folder, require_new_folder, sha256_of
+    from safeimpute.runtime.files import finished_folder, sha256_of
 
-    require_new_folder(out, force=force)
     imputer = SafeImputer(**vars(settings))
 
     def on_visits(visits: "VisitsTable") -> None:
@@ -185,7 +249,9 @@ def carry_out(
     look, second = _look(imputer, out, earlier)
     imputations = imputer.impute(table)
     with finished_folder(out, force=force) as folder:
-        summary = write_run(folder, imputer, imputations, source, columns, second_look=second)
+        summary = write_run(
+            folder, imputer, imputations, source, columns, second_look=second, read_as=read_as, sign=sign
+        )
         write_review(folder, imputer)
         if why:
             imputer.explain(table).write_parquet(folder / "why.parquet")

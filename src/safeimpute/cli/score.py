@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from safeimpute.cli import options as opt
+from safeimpute.cli.fit_flags import format_flags, table_format
+from safeimpute.settings import TableFormat
 
 if TYPE_CHECKING:
-    from safeimpute.scoring.frozen import Account
+    from safeimpute.scoring.account import Account
 
 Model = Annotated[
     Path, typer.Argument(help="Model folder (RUN_DIR/model, or what save wrote).", show_default=False)
@@ -25,8 +27,9 @@ Out = Annotated[
 ]
 
 
-@opt.takes(opt.MEMORY)
+@opt.takes(opt.MEMORY, format_flags())
 def score(
+    context: typer.Context,
     model: Model,
     new_visits: NewVisits,
     out: Out,
@@ -40,52 +43,45 @@ def score(
             help="Labs or attributes of the model that the table lacks: taken as never measured, no promise."
         ),
     ] = "",
+    require_signature: Annotated[
+        Path | None,
+        typer.Option(help="Public key (PEM, Ed25519) by which the model must be signed.", show_default=False),
+    ] = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Impute and release new visits against a fitted model, without refitting; each is decided by itself."""
     from safeimpute.errors import OptionError
-    from safeimpute.runtime.files import require_new
+    from safeimpute.runtime.files import reserved
+    from safeimpute.scoring.apart import ScoreJob, score_apart
 
+    read_as = table_format(context)
     if engine not in ("local", "spark"):
         raise OptionError(f"--engine {engine!r} is not known: local or spark.")
-    require_new(out, force=force)
-    if engine == "spark":
-        from safeimpute.scoring.spark import score_files
-
-        account = score_files(
-            model, new_visits, out, columns=opt.renames(columns), without=opt.names(without), force=force
+    if engine == "local" and out.suffix not in (".parquet", ".csv"):
+        raise OptionError(f"{out.name!r} has no suffix to write by: .parquet or .csv.")
+    if engine == "spark" and read_as != TableFormat():
+        raise OptionError(
+            "Spark reads parquet as it is: --date-format, --decimal, --separator and --unit-of are for csv."
         )
+    job = ScoreJob(
+        model=model,
+        visits=new_visits,
+        out=out,
+        columns=opt.renames(columns),
+        without=opt.names(without),
+        read_as=read_as,
+        engine=engine,
+        public_key=require_signature,
+        force=force,
+    )
+    if engine == "spark":  # takes its place itself
+        account = score_apart(job)
     else:
-        account = _score_here(model, new_visits, out, columns, without)
+        with reserved(out, force=force, inputs=(model, new_visits), folder=False):
+            account = score_apart(job)
     if not quiet:
         _say(account, out)
-
-
-def _score_here(model: Path, new_visits: Path, out: Path, columns: str, without: str) -> "Account":
-    from safeimpute.errors import OptionError
-    from safeimpute.records.known_values import record_released, refuse_known_values
-    from safeimpute.records.new_visits import read_new_visits
-    from safeimpute.records.tables import read_visits
-    from safeimpute.records.writers.guarded_csv import write_csv
-    from safeimpute.runtime.files import finished_file, sha256_of
-    from safeimpute.scoring.scorer import Scorer
-
-    if out.suffix not in (".parquet", ".csv"):
-        raise OptionError(f"{out.name!r} has no suffix to write by: .parquet or .csv.")
-    scorer = Scorer.load(model)
-    table = read_visits(new_visits, opt.renames(columns))
-    new = read_new_visits(table, scorer.reading, opt.names(without))
-    refuse_known_values(new.arrays, out, new_visits, model.resolve().parent)
-    result = scorer.score_whole(table, opt.names(without))
-    with finished_file(out) as partial:
-        if out.suffix == ".csv":
-            write_csv(result.table, partial)
-        else:
-            result.table.write_parquet(partial)
-    if warning := record_released(out, sha256_of(out), result.table, new.arrays):
-        typer.echo(f"safeimpute: {warning}", err=True)
-    return result.account
 
 
 def _say(account: "Account", out: Path) -> None:

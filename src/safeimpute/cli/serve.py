@@ -16,20 +16,32 @@ def serve(
     run_dir: RunFolder,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = 0,
     browser: Annotated[bool, typer.Option("--open", help="Open the page in the default browser.")] = False,
+    reviewer: Annotated[
+        str,
+        typer.Option(
+            help="Names, comma separated: each gets an address of their own, and decides under that name."
+        ),
+    ] = "",
     quiet: opt.Quiet = False,
 ) -> None:
     """Review a run in the browser: trajectories, reasons, accept and reject, other levels."""
-    from safeimpute.errors import MissingExtra
+    from safeimpute.errors import MissingExtra, OptionError
 
     if any(util.find_spec(name) is None for name in NEEDED):
         raise MissingExtra("The review page", "web")
     from safeimpute.web.server import log_beside, serve_run
 
-    def started(address: str) -> None:
+    reviewers = opt.names(reviewer)
+    if len(set(reviewers)) < len(reviewers) or any(len(each) > 80 for each in reviewers):
+        raise OptionError("--reviewer takes different names of at most 80 characters, comma separated.")
+
+    def started(addresses: dict[str, str]) -> None:
+        address = next(iter(addresses.values()))
         if not quiet:
-            typer.echo(f"Review page: {address}")
+            for name, each in addresses.items():
+                typer.echo(f"Review page{f' of {name}' if name else ''}: {each}")
             typer.echo(f"Decisions are kept in {log_beside(run_dir.resolve())}. Stop with Ctrl-C.")
         if browser:
             typer.launch(address)
 
-    serve_run(run_dir, port, started)
+    serve_run(run_dir, port, started, reviewers)

@@ -1,6 +1,6 @@
 """`safeimpute simulate`: write a simulated cohort and, beside it, the truth it hides."""
 
-import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -38,7 +38,7 @@ def simulate(
     from safeimpute.records.simulate import simulate as simulate_cohort
 
     cohort = simulate_cohort(shape, np.random.default_rng(seed), patients=patients, labs=labs, shift=shift)
-    _write_together({truth_path: cohort.truth, output: cohort.visits})
+    _write_together({truth_path: cohort.truth, output: cohort.visits}, force=force)
     if not quiet:
         visits = cohort.visits
         size = f"{visits.height:,} visits of {visits['subject_id'].n_unique():,} patients"
@@ -48,6 +48,8 @@ def simulate(
 
 
 def _check_writable(output: Path, truth_path: Path, *, force: bool) -> None:
+    from safeimpute.runtime.files import require_new
+
     if output.suffix not in (".parquet", ".csv"):
         raise OptionError(f"cannot tell the format of {output}: give a name that ends in .parquet or .csv")
     if not output.parent.is_dir():
@@ -55,17 +57,16 @@ def _check_writable(output: Path, truth_path: Path, *, force: bool) -> None:
     existing = [str(path) for path in (output, truth_path) if path.exists()]
     if existing and not force:
         raise OptionError(f"would overwrite {' and '.join(existing)}: give --force, or another --output")
+    for path in (output, truth_path):
+        require_new(path, force=force)
 
 
-def _write_together(tables: dict[Path, "pl.DataFrame"]) -> None:
-    """Write under passing names first, so that an interrupted run leaves nothing that looks finished."""
-    partial = {path: path.with_name(f".{path.name}.{os.getpid()}.partial") for path in tables}
-    try:
-        for path, table in tables.items():
+def _write_together(tables: dict[Path, "pl.DataFrame"], *, force: bool) -> None:
+    """Under passing names first, so that an interrupted run leaves nothing that looks finished."""
+    from safeimpute.runtime.files import finished_file
+
+    with ExitStack() as unfinished:
+        for path, table in reversed(tables.items()):  # names are taken in the order given
+            partial = unfinished.enter_context(finished_file(path, force=force))
             write = table.write_csv if path.suffix == ".csv" else table.write_parquet
-            write(partial[path])
-        for path, written in partial.items():
-            written.replace(path)
-    finally:
-        for written in partial.values():
-            written.unlink(missing_ok=True)
+            write(partial)

@@ -9,13 +9,16 @@ from scipy.stats import rankdata
 
 from safeimpute.errors import VisitsError
 from safeimpute.records.arrays import FloatArray, IntArray
+from safeimpute.records.dates import days as days
+from safeimpute.records.dates import days_or_empty as days_or_empty
+from safeimpute.records.files import has_decimal_commas
 
 NEAR_COPY_CORRELATION = 0.995
 NEAR_COPY_EQUAL_SHARE = 0.9
 NEAR_COPY_ROWS = 20  # fewer common rows prove nothing
 CLASS_LEVELS, CLASS_SHARE = 20, 0.8  # so few levels that explain so much of the target are made from it
 CHANGES_PER_PATIENT = 1.2  # levels a patient has on average; what hardly changes is an attribute
-LONGEST_DAYS = 300 * 365.25
+LARGEST_FLOAT_ID = 1e15  # beyond it a number with a decimal point cannot tell neighbours apart
 LARGEST = 1e12  # no measured value is larger, in whatever unit
 NEEDED = ("target", "lab", "attribute")  # purposes of columns that were named or that a model reads
 
@@ -28,6 +31,44 @@ def require_columns(frame: pl.DataFrame, names: Iterable[str], purpose: str) -> 
             raise VisitsError(
                 f"column {name!r} ({purpose}) is not in the table.{hint} "
                 f"Columns found: {', '.join(map(repr, frame.columns[:20]))}."
+            )
+
+
+def require_header(columns: Sequence[str], needed: Sequence[str]) -> None:
+    """Refuse a table none of whose needed columns is there: its first row may be data, so no name of it is shown."""
+    if not set(needed) & set(columns):
+        raise VisitsError(
+            f"none of the columns {', '.join(map(repr, needed))} is among the table's {len(columns)} columns (not "
+            "shown: they may be a first row of data). Add a header row, or map the names with --columns."
+        )
+
+
+def require_identifiers(column: pl.Series) -> None:
+    """Identifiers are text or whole numbers that were stored without loss."""
+    kind = column.dtype
+    if kind.is_nested() or kind in (pl.Binary, pl.Object) or kind.is_temporal():
+        raise VisitsError(
+            f"column {column.name!r} (whose visit it is) holds {kind.base_type().__name__}. Identifiers are text or "
+            "whole numbers: convert the column."
+        )
+    if kind.is_float():
+        lossy = int(((column.abs() >= LARGEST_FLOAT_ID) | ~column.is_finite()).sum())
+        if lossy:
+            raise VisitsError(
+                f"column {column.name!r} (whose visit it is) holds numbers with a decimal point of 1e15 or more in "
+                f"{lossy:,} of {len(column):,} rows: digits are lost there, and two patients may share one. Store "
+                "identifiers as text or whole numbers."
+            )
+
+
+def refuse_clock_uses(columns: Iterable[str], clocks: Iterable[str], uses: Iterable[tuple[str, str]]) -> None:
+    """A column that only says when another's values were known or drawn is no target, lab, attribute or key."""
+    there = set(clocks) & set(columns)
+    for name, use in uses:
+        if name in there:
+            raise VisitsError(
+                f"column {name!r} is named as {use}, but says when the values of another column were known or drawn. "
+                "Name another column, or rename it."
             )
 
 
@@ -56,6 +97,19 @@ def numbers(column: pl.Series, purpose: str) -> FloatArray:
     return values
 
 
+def _has_commas(column: pl.Series) -> bool:
+    return column.dtype == pl.String and has_decimal_commas(column)
+
+
+def refuse_decimal_commas(text: pl.Series) -> None:
+    """A column of numbers with a decimal comma must not pass as text."""
+    if has_decimal_commas(text):
+        raise VisitsError(
+            f"column {text.name!r} holds numbers with a decimal comma. Read the file with --decimal , (and --separator "
+            "where columns are not separated by commas), or decimal=',' of read_visits."
+        )
+
+
 def mostly_numbers(text: pl.Series) -> bool:
     """Whether more than half of a text's entries can be read as numbers."""
     filled = len(text) - text.null_count()
@@ -67,7 +121,7 @@ def _floats(column: pl.Series, purpose: str) -> FloatArray:
         return np.full(len(column), np.nan)
     if not (column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.String)):
         raise VisitsError(
-            f"column {column.name!r} ({purpose}) holds {column.dtype}, not numbers. "
+            f"column {column.name!r} ({purpose}) holds {column.dtype.base_type().__name__}, not numbers. "
             "Convert it to numbers or leave it out with exclude."
         )
     cast = column.str.strip_chars().replace("", None) if column.dtype == pl.String else column
@@ -76,95 +130,10 @@ def _floats(column: pl.Series, purpose: str) -> FloatArray:
     if text:
         raise VisitsError(
             f"column {column.name!r} ({purpose}) holds text in {text:,} of {len(column):,} rows. "
-            "Labs are numbers or empty: convert results such as '<5' or 'NA', or leave the column out with exclude."
+            "Labs are numbers or empty: convert results such as '<5' or 'NA', or leave the column out with exclude"
+            f"{', or give --decimal , if numbers have a comma' if _has_commas(cast) else ''}."
         )
     return values.fill_null(np.nan).to_numpy().astype(np.float64)
-
-
-def days(column: pl.Series) -> FloatArray:
-    """Time as days: numbers as they are, dates and timestamps since 1970."""
-    if column.dtype.is_numeric():
-        return _counted(_floats(column, "time"), column.name)
-    if column.dtype in (pl.String, pl.Categorical, pl.Enum):
-        column = column.cast(pl.String).str.strip_chars()
-        as_days = column.cast(pl.Float64, strict=False)
-        if as_days.null_count() == 0:
-            return _counted(_floats(as_days, "time"), column.name)
-    moments = _moments(column) if column.dtype == pl.String else column
-    if moments.dtype == pl.Date:
-        return moments.cast(pl.Int32).to_numpy().astype(np.float64)
-    if moments.dtype == pl.Datetime:
-        return moments.cast(pl.Datetime("us")).cast(pl.Int64).to_numpy() / 86_400e6
-    raise VisitsError(
-        f"column {column.name!r} (time) holds {column.dtype}. "
-        "Time is a date, a timestamp or a number of days."
-    )
-
-
-def _counted(given: FloatArray, name: str) -> FloatArray:
-    """Numbers of days, unless they can only be something else."""
-    infinite = int(np.isinf(given).sum())
-    if infinite:
-        raise VisitsError(
-            f"column {name!r} (time) is infinite in {infinite:,} of {len(given):,} rows. Fill or drop those rows."
-        )
-    year, rest = np.divmod(given, 10_000)
-    month, day = np.divmod(rest, 100)
-    calendar = (year >= 1800) & (year <= 2300) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
-    if len(given) and calendar.all() and (given % 1 == 0).all():
-        raise VisitsError(
-            f"column {name!r} (time) holds dates written as numbers such as 20240331 in {len(given):,} rows. Write "
-            "2024-03-31, or a number of days."
-        )
-    if len(given) and np.ptp(given) > LONGEST_DAYS:
-        raise VisitsError(
-            f"column {name!r} (time) would span {np.ptp(given) / 365.25:,.0f} years as a number of days. If it counts "
-            "seconds or something else, turn it into days, dates or timestamps."
-        )
-    return given
-
-
-def days_or_empty(column: pl.Series) -> FloatArray:
-    """Times that may be empty, as days; NaN where empty."""
-    found = np.full(len(column), np.nan)
-    if column.dtype == pl.String:
-        column = column.str.strip_chars().replace("", None)
-    filled = column.is_not_null() & (column.is_not_nan() if column.dtype.is_float() else True)
-    if filled.any():
-        found[filled.to_numpy()] = days(column.filter(filled))
-    return found
-
-
-TIME_FORMATS = (
-    "%Y-%m-%d",
-    "%Y-%m-%d %H:%M",
-    "%Y-%m-%d %H:%M:%S%.f",
-    "%Y-%m-%dT%H:%M",
-    "%Y-%m-%dT%H:%M:%S%.f",
-)
-
-
-ZONED_FORMATS = ("%Y-%m-%dT%H:%M:%S%.f%z", "%Y-%m-%d %H:%M:%S%.f%z", "%Y-%m-%dT%H:%M%z")
-
-
-def _moments(column: pl.Series) -> pl.Series:
-    """Text as timestamps, year first: 03/01/2024 could be March or January and is refused."""
-    read = pl.Series(column.name, [None] * len(column), dtype=pl.Datetime("us"))
-    zoned = column.str.replace("[zZ]$", "+00:00")
-    if zoned.str.contains(r"\d[+-]\d{2}:?\d{2}$").all():
-        for style in ZONED_FORMATS:
-            moment = zoned.str.to_datetime(style, strict=False, time_unit="us", time_zone="UTC")
-            read = read.fill_null(moment.dt.replace_time_zone(None))
-    for style in TIME_FORMATS:
-        read = read.fill_null(column.str.to_datetime(style, strict=False, time_unit="us"))
-    unread = read.null_count()
-    if unread:
-        raise VisitsError(
-            f"column {column.name!r} (time) cannot be read in {unread:,} of {len(column):,} rows. "
-            "Write every time year first (2024-03-31 or 2024-03-31 08:15:00), with a time zone in every row or in "
-            "none, or as a number of days."
-        )
-    return read
 
 
 def refuse_near_copies(columns: dict[str, FloatArray], target: str) -> None:

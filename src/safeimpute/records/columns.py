@@ -71,6 +71,7 @@ class Columns:
 def read_columns(frame: pl.DataFrame, choice: ColumnChoice, patient: IntArray, visit: IntArray) -> Columns:
     """Read every input column and say what it was taken for; `patient` and `visit` have one entry per row."""
     columns = Columns()
+    checks.refuse_clock_uses(frame.columns, _clock_columns(frame), _uses(choice))
     for name in choice.exclude:
         columns.roles[name] = ColumnRole("ignored", "excluded by name", f"take {name} out of --exclude")
     columns.roles |= _clock_columns(frame)
@@ -80,6 +81,17 @@ def read_columns(frame: pl.DataFrame, choice: ColumnChoice, patient: IntArray, v
     for name, values in columns.numeric.items():
         columns.roles[name] = _numeric_role(name, values, choice, patient, visit)
     return _without_unmeasured(columns, choice)
+
+
+def _uses(choice: ColumnChoice) -> list[tuple[str, str]]:
+    """Columns that were named, and as what."""
+    named = [
+        (choice.target, "the target"),
+        (choice.subject, "the patients' column"),
+        (choice.time, "the time"),
+    ]
+    named += [(name, "a lab") for name in choice.labs]
+    return named + [(name, "an attribute") for name in choice.attributes]
 
 
 def _clock_columns(frame: pl.DataFrame) -> dict[str, ColumnRole]:
@@ -100,6 +112,8 @@ def _read(column: pl.Series, choice: ColumnChoice, patient: IntArray, columns: C
         columns.numeric[name] = checks.numbers(column, "target" if name == choice.target else "lab")
     elif column.dtype in (pl.String, pl.Categorical, pl.Enum):
         text = clean_text(column)
+        if not named_attribute:
+            checks.refuse_decimal_commas(text)
         if checks.mostly_numbers(text) and not named_attribute:
             columns.numeric[name] = checks.numbers(text, "read as a lab, because most rows are numbers")
         elif named_attribute or text.n_unique() <= MOST_LEVELS:
@@ -112,7 +126,8 @@ def _read(column: pl.Series, choice: ColumnChoice, patient: IntArray, columns: C
             column, "attribute" if named_attribute else "read as a lab or attribute"
         )
     else:
-        reason = "a date" if column.dtype.is_temporal() else f"neither number nor category ({column.dtype})"
+        kind = column.dtype.base_type().__name__
+        reason = "a date" if column.dtype.is_temporal() else f"neither number nor category ({kind})"
         columns.roles[name] = ColumnRole("ignored", reason)
 
 

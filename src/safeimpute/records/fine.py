@@ -5,6 +5,7 @@ import hashlib
 import numpy as np
 import polars as pl
 
+from safeimpute.errors import VisitsError
 from safeimpute.records.arrays import FloatArray, IntArray
 
 MOST_LEVELS = 20  # a text column with more distinct entries is no category
@@ -15,6 +16,10 @@ DATE = r"^\d{4}-\d{2}-\d{2}([ T].*)?$"
 
 def clean_text(column: pl.Series) -> pl.Series:
     """Entries as text without blanks around them; null where there is none."""
+    if column.dtype.is_nested() or column.dtype in (pl.Binary, pl.Object):
+        raise VisitsError(
+            f"column {column.name!r} holds {column.dtype.base_type().__name__}, neither text nor numbers. Convert it."
+        )
     return column.cast(pl.String).str.strip_chars().replace("", None)
 
 

@@ -110,7 +110,7 @@ def read_new_visits(table: Any, reading: Reading, without: Sequence[str] = ()) -
         attribute_names=reading.encoded,
         patient_key=patient_key,
         visit_key=mix(patient_key ^ mix(time.view(np.uint64))),
-        known=known_times(frame, reading.labs, keys, visits) if reading.clocks else None,
+        known=known_times(frame, reading.labs, keys, visits, reading.time) if reading.clocks else None,
         fine=one_code_per_visit(fine, keys.visit, visits),
         fine_names=reading.fine,
     )
@@ -119,6 +119,7 @@ def read_new_visits(table: Any, reading: Reading, without: Sequence[str] = ()) -
 
 def require_readable(columns: Sequence[str], reading: Reading, without: Sequence[str] = ()) -> None:
     """Refuse a table without a column the model reads, unless that column is declared missing, and a filled-in one."""
+    checks.require_header(columns, (reading.subject, reading.time, reading.target))
     checks.refuse_filled_in(columns, reading.target)
     for name in without:
         if name not in reading.inputs:

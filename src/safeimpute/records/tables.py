@@ -1,19 +1,33 @@
 """Tables at the border: files and any dataframe in, the same kind of dataframe out; polars inside."""
 
-import re
+import csv
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import narwhals as nw
 import polars as pl
+from pyarrow.lib import ArrowException
 
 from safeimpute.errors import VisitsError
+from safeimpute.records.conversions import converted
+from safeimpute.records.dates import read_dates
+from safeimpute.records.files import read_csv, read_parquet, with_decimal_commas
 
 SUFFIXES = ".csv, .csv.gz, .parquet"
+CLOCK_ENDINGS = ("__known", "__drawn")  # of columns that say when a lab's value was known or drawn
 
 
-def read_visits(source: str | Path, columns: Mapping[str, str] | None = None) -> pl.DataFrame:
+def read_visits(
+    source: str | Path,
+    columns: Mapping[str, str] | None = None,
+    *,
+    date_format: str | None = None,
+    decimal: str = ".",
+    separator: str = ",",
+    unit_of: Mapping[str, str] | None = None,
+    time: str = "time",
+) -> pl.DataFrame:
     """Read a visits table from a csv or parquet file.
 
     In a csv, patient identifiers stay text (007 is not 7) and dates are read later, by one rule.
@@ -24,54 +38,59 @@ def read_visits(source: str | Path, columns: Mapping[str, str] | None = None) ->
         A .csv, .csv.gz or .parquet file.
     columns : mapping, optional
         Renames columns: {their name: our name}.
+    date_format : str, optional
+        How dates are written where it is not year first: `DD.MM.YYYY`, `MM/DD/YYYY HH:MM`; never guessed.
+    decimal : str
+        Decimal mark of numbers written as text: a point or a comma.
+    separator : str
+        What separates the columns of a csv.
+    unit_of : mapping, optional
+        {lab: unit} of labs that the file has in another unit of the catalogue; they are converted.
+    time : str
+        The column of visit times, after renaming; `date_format` is about it and about the clocks of labs.
+
+    Returns
+    -------
+    polars.DataFrame
+        The table, renamed and converted.
+
+    Raises
+    ------
+    VisitsError
+        The file cannot be read as a table, or not in this format.
     """
-    path = Path(source)
+    frame = rename_columns(_read_file(Path(source), columns or {}, separator), columns or {})
+    if decimal == ",":
+        frame = with_decimal_commas(frame)
+    if date_format is not None:
+        times = [each for each in frame.columns if each == time or each.endswith(CLOCK_ENDINGS)]
+        frame = frame.with_columns(read_dates(frame[each], date_format) for each in times)
+    return converted(frame, unit_of or {})
+
+
+def _read_file(path: Path, columns: Mapping[str, str], separator: str) -> pl.DataFrame:
     if not path.is_file():
         raise VisitsError(f"no file at {path.name!r}. Check the path; readable are {SUFFIXES}.")
     name = path.name.lower()
     try:
         if name.endswith((".csv", ".csv.gz")):
-            frame = _read_csv(path, columns or {})
-        elif name.endswith((".parquet", ".pq")):
-            frame = pl.read_parquet(path)
-        else:
-            raise VisitsError(f"{path.name!r} has no readable suffix. Readable are {SUFFIXES}.")
-    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+            return read_csv(path, columns, separator)
+        if name.endswith((".parquet", ".pq")):
+            return read_parquet(path)
+        raise VisitsError(f"{path.name!r} has no readable suffix. Readable are {SUFFIXES}.")
+    except (
+        pl.exceptions.PolarsError,
+        ArrowException,
+        OSError,
+        EOFError,
+        UnicodeDecodeError,
+        csv.Error,
+    ) as error:
         # The reader's own message may quote cells; only its kind is passed on.
         raise VisitsError(
             f"{path.name!r} cannot be read as the table its suffix says ({type(error).__name__}). "
-            "Check that the file is whole, comma-separated and UTF-8, or save it as parquet."
+            "Check that the file is whole, comma-separated (or give --separator) and UTF-8, or save it as parquet."
         ) from None
-    return rename_columns(frame, columns or {})
-
-
-def _read_csv(path: Path, columns: Mapping[str, str]) -> pl.DataFrame:
-    header = pl.read_csv(path, has_header=False, n_rows=1, infer_schema=False).row(0)
-    names = ["" if name is None else str(name) for name in header]
-    if len(names) == 1 and any(mark in names[0] for mark in ";\t"):
-        raise VisitsError(f"{path.name!r} is not separated by commas. Save it comma-separated, as UTF-8.")
-    if unnamed := [number for number, name in enumerate(names, 1) if not name.strip()]:
-        raise VisitsError(
-            f"column {unnamed[0]} of {path.name!r} has no name. Name it; if it is a row index (pandas writes one), "
-            "save without it (index=False)."
-        )
-    if any(_looks_like_data(name) for name in names):
-        raise VisitsError(
-            f"the first row of {path.name!r} looks like data, not column names. Add a header row."
-        )
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise VisitsError(f"{path.name!r} has more than one column {twice[0]!r}. Rename or drop one.")
-    identifiers = {theirs for theirs, ours in columns.items() if ours == "subject_id"} or {"subject_id"}
-    texts = {name: pl.String for name in names if name in identifiers}
-    return pl.read_csv(path, infer_schema_length=None, schema_overrides=texts)
-
-
-def _looks_like_data(name: str) -> bool:
-    try:
-        float(name)
-    except ValueError:
-        return bool(re.fullmatch(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}.*", name))
-    return True
 
 
 def rename_columns(frame: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:

@@ -1,11 +1,14 @@
 """What the settings say about a table: which column is what, the target's unit, what it can be in a living patient."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from safeimpute.errors import VisitsError
-from safeimpute.records.arrays import FloatArray
+from safeimpute.records.arrays import FloatArray, VisitArrays
 from safeimpute.records.catalogue import load_catalogue
 from safeimpute.records.columns import ColumnChoice
+from safeimpute.records.unit_checks import require_units
 from safeimpute.settings import Settings
 
 
@@ -39,6 +42,22 @@ def decision_limits(target: str, unit: str | None) -> tuple[float, ...]:
     """Values at which a clinician decides, where the catalogue knows them in this unit."""
     known = load_catalogue().labs.get(target)
     return known.decision_limits.values if known and known.decision_limits and unit == known.unit else ()
+
+
+def require_known_units(settings: Settings, visits: VisitArrays) -> None:
+    """Refuse a table whose target or another lab is not in its unit, in all rows or in some, before any work."""
+    unit = target_unit(settings)
+    labs = dict(zip(visits.lab_names, visits.labs.T, strict=True))
+    require_units(labs, {settings.target: unit})
+    require_plausible(settings.target, unit, visits.target_values)
+
+
+def require_same_units(
+    settings: Settings, visits: VisitArrays, typical: Mapping[str, tuple[float, float]]
+) -> None:
+    """The same for new visits, held against what was typical at the fit: it decides alike for one row and for many."""
+    labs = dict(zip(visits.lab_names, visits.labs.T, strict=True))
+    require_units(labs, {settings.target: target_unit(settings)}, typical)
 
 
 def require_plausible(target: str, unit: str | None, values: FloatArray) -> None:

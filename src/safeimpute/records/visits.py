@@ -1,6 +1,7 @@
 """From a user's table to checked visits: columns sorted into labs and attributes, one row per visit, arrays."""
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from safeimpute.records import checks
 from safeimpute.records.arrays import FloatArray, IntArray, VisitArrays, mix
 from safeimpute.records.columns import KNOWN, ColumnChoice, ColumnRole, Columns, read_columns
 from safeimpute.records.copies import refuse_copied_patients
+from safeimpute.records.dates import kind_of
 from safeimpute.records.fine import fine_codes, one_code_per_visit
 from safeimpute.records.tables import to_polars
 
@@ -51,6 +53,7 @@ def prepare_visits(table: Any, choice: ColumnChoice) -> Visits:
     """Check a table and turn it into visits; the table itself is not modified."""
     frame = to_polars(table)
     _refuse_overlap(choice)
+    checks.require_header(frame.columns, [choice.subject, choice.time, choice.target])
     checks.require_columns(frame, [choice.subject, choice.time], "needed in every visits table")
     checks.require_columns(frame, [choice.target], "target")
     checks.require_columns(frame, choice.labs, "named as a lab")
@@ -88,6 +91,7 @@ class _RowKeys:
 
 
 def row_keys(frame: pl.DataFrame, choice: ColumnChoice) -> _RowKeys:
+    checks.require_identifiers(frame[choice.subject])
     subject = subject_names(frame[choice.subject])
     time = checks.days(frame[choice.time])
     patient = subject.rank("dense").to_numpy().astype(np.int64) - 1
@@ -100,7 +104,9 @@ def row_keys(frame: pl.DataFrame, choice: ColumnChoice) -> _RowKeys:
 
 def _assemble(frame: pl.DataFrame, choice: ColumnChoice, keys: _RowKeys, columns: Columns) -> Visits:
     visits, labs, attributes = len(keys.first_row), columns.labs, columns.numeric_attributes
-    encoded = {name: columns.numeric[name] for name in attributes} | _one_hot(columns.categories)
+    levels = _one_hot(columns.categories)
+    _refuse_doubled(levels, frame.columns)
+    encoded = {name: columns.numeric[name] for name in attributes} | levels
     fine = [fine_codes(text) for text in columns.fine.values()]
     subject = frame[choice.subject][keys.first_row]
     time = keys.time[keys.first_row]
@@ -115,7 +121,7 @@ def _assemble(frame: pl.DataFrame, choice: ColumnChoice, keys: _RowKeys, columns
         attribute_names=tuple(encoded),
         patient_key=patient_key,
         visit_key=mix(patient_key ^ mix(time.view(np.uint64))),
-        known=known_times(frame, labs, keys, visits),
+        known=known_times(frame, labs, keys, visits, choice.time),
         fine=one_code_per_visit(fine, keys.visit, visits),
         fine_names=tuple(columns.fine),
     )
@@ -135,6 +141,15 @@ def _assemble(frame: pl.DataFrame, choice: ColumnChoice, keys: _RowKeys, columns
     )
 
 
+def _refuse_doubled(levels: Mapping[str, FloatArray], names: Sequence[str]) -> None:
+    """A column called like a level of another, `sex=F` beside `sex`, would take its place unseen."""
+    if doubled := [name for name in levels if name in names]:
+        raise VisitsError(
+            f"column {doubled[0]!r} is called like a level of the category {doubled[0].partition('=')[0]!r}: the two "
+            "cannot be told apart. Drop or rename one of them."
+        )
+
+
 def merge_rows(columns: list[FloatArray], visit: IntArray, visits: int) -> FloatArray:
     """One value per visit: the mean of what its rows hold, whatever their order."""
     merged = np.full((visits, len(columns)), np.nan)
@@ -147,13 +162,25 @@ def merge_rows(columns: list[FloatArray], visit: IntArray, visits: int) -> Float
     return merged
 
 
-def known_times(frame: pl.DataFrame, labs: tuple[str, ...], keys: _RowKeys, visits: int) -> FloatArray | None:
+def _require_same_clock(known: pl.Series, time: pl.Series) -> None:
+    kinds = kind_of(known), kind_of(time)
+    if kinds[0] and kinds[0] != kinds[1]:
+        raise VisitsError(
+            f"column {known.name!r} holds {kinds[0]}, but {time.name!r} holds {kinds[1]}: they cannot be compared. "
+            "Write both as dates or both as days."
+        )
+
+
+def known_times(
+    frame: pl.DataFrame, labs: tuple[str, ...], keys: _RowKeys, visits: int, time: str = "time"
+) -> FloatArray | None:
     """When each lab's value became known: the last of a visit's rows; NaN where the table does not say."""
     if not any(name + KNOWN in frame.columns for name in labs):
         return None
     known = np.full((visits, len(labs)), np.nan)
     for position, name in enumerate(labs):
         if name + KNOWN in frame.columns:
+            _require_same_clock(frame[name + KNOWN], frame[time])
             np.fmax.at(known[:, position], keys.visit, checks.days_or_empty(frame[name + KNOWN]))
     return known
 

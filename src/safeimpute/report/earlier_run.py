@@ -1,7 +1,7 @@
 """A finished run as its folder records it, ready to be repeated on the very same visits."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from safeimpute.records.bundled import load_pbc
 from safeimpute.records.tables import read_visits
 from safeimpute.records.units import column_choice
 from safeimpute.records.visits import prepare_visits
-from safeimpute.settings import Settings, make_settings
+from safeimpute.settings import Settings, TableFormat, make_settings, make_table_format
 
 CHOICES = ("tolerance", "fdr", "random_state", "claim", "preset", "promise", "confidence")
 
@@ -26,6 +26,7 @@ class EarlierRun:
     columns: dict[str, str]
     fingerprint: str
     second_look: bool  # it promised nothing itself
+    read_as: TableFormat = field(default_factory=TableFormat)
 
     def chose_otherwise(self, settings: Settings) -> bool:
         """Whether another run on its visits is a second look: it showed their errors under another choice."""
@@ -39,8 +40,20 @@ class EarlierRun:
                 f"the run's visits are no longer where they were ({self.path.name!r}). Put the file back, or use "
                 "safeimpute run with its new place."
             )
-        table = load_pbc() if self.path is None else read_visits(self.path, self.columns)
-        choice = column_choice(make_settings(**self.config))
+        choice, told = column_choice(make_settings(**self.config)), self.read_as
+        table = (
+            load_pbc()
+            if self.path is None
+            else read_visits(
+                self.path,
+                self.columns,
+                date_format=told.date_format,
+                decimal=told.decimal,
+                separator=told.separator,
+                unit_of=told.units,
+                time=choice.time,
+            )
+        )
         if prepare_visits(table, choice).fingerprint != self.fingerprint:
             raise OptionError("the visits have changed since that run. Use safeimpute run on the new table.")
         return table
@@ -57,6 +70,7 @@ def read_earlier_run(folder: Path) -> EarlierRun:
             columns=dict(source["columns"]),
             fingerprint=source["visits_sha256"],
             second_look=bool(manifest["second_look"]),
+            read_as=make_table_format(**source.get("format", {})),
         )
     except (OSError, ValueError, KeyError, TypeError):
         raise OptionError(

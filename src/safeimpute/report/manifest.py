@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 from safeimpute import __version__
 from safeimpute.records.visits import Visits
 from safeimpute.runtime.files import sha256_of
-from safeimpute.settings import Settings
+from safeimpute.settings import Settings, TableFormat
 
 PACKAGES = ("numpy", "scipy", "torch", "lightgbm", "polars", "pyarrow")
 
@@ -22,6 +22,7 @@ class InputRecord(TypedDict):
     file: str | None  # None: bundled, or from memory
     path: str | None
     columns: dict[str, str]  # of the file, renamed when it was read
+    format: dict[str, Any]  # how the file is written: dates, decimal mark, separator, units
     sha256: str | None
     visits_sha256: str
     rows: int
@@ -44,7 +45,13 @@ class Manifest(TypedDict):
 
 
 def make_manifest(
-    settings: Settings, visits: Visits, source: Path | None, columns: Mapping[str, str], *, second_look: bool
+    settings: Settings,
+    visits: Visits,
+    source: Path | None,
+    columns: Mapping[str, str],
+    *,
+    second_look: bool,
+    read_as: TableFormat | None = None,
 ) -> Manifest:
     """The manifest of a run on visits that came from `source`, its columns renamed by `columns`."""
     return {
@@ -58,6 +65,7 @@ def make_manifest(
             "file": source.name if source else None,
             "path": str(source.resolve()) if source else None,
             "columns": dict(columns),
+            "format": asdict(read_as or TableFormat()),
             "sha256": sha256_of(source) if source else None,
             "visits_sha256": visits.fingerprint,
             "rows": visits.rows,

@@ -10,6 +10,7 @@ from safeimpute.evaluation.summary import FittedImputer, RunSummary, as_second_l
 from safeimpute.records.writers.guarded_csv import write_csv
 from safeimpute.report.manifest import PACKAGES, make_manifest
 from safeimpute.runtime.files import finished_file
+from safeimpute.settings import TableFormat
 
 __all__ = ["PACKAGES", "save_json", "write_json", "write_run"]
 
@@ -22,22 +23,26 @@ def write_run(
     columns: Mapping[str, str],
     *,
     second_look: bool,
+    read_as: TableFormat | None = None,
+    sign: Path | None = None,
 ) -> RunSummary:
     """Write everything a run leaves behind; returns the summary.
 
-    `columns` renamed the source's columns. After a `second_look` at the same visits neither summary nor model
+    `columns` renamed the source's columns, `read_as` says how its file is written.
+    After a `second_look` at the same visits neither summary nor model
     promises anything.
     """
     summary = summarise_run(imputer, imputations)
     if second_look:
         summary = as_second_look(summary)
     settings = imputer.current_settings()
-    manifest = make_manifest(settings, imputer.visits_, source, columns, second_look=second_look)
+    visits = imputer.visits_
+    manifest = make_manifest(settings, visits, source, columns, second_look=second_look, read_as=read_as)
     imputations.write_parquet(folder / "imputations.parquet")
     write_csv(imputations, folder / "imputations.csv")
     write_json(summary, folder / "summary.json")
     write_json(manifest, folder / "run.json")
-    imputer.save(folder / "model", second_look=second_look)
+    imputer.save(folder / "model", second_look=second_look, sign=sign)
     return summary
 
 

@@ -24,6 +24,11 @@ LEARNT_AT_ONCE = 200_000  # visits at most that one member of a bag of trees lea
 LIBRARIES = 350 * MIB  # loaded on the way, and figures and report after the fit
 PER_THREAD = 96 * MIB  # working arrays of the neighbour search and of tree building
 MARGIN = 1.15  # allocators keep some of what is freed
+READING = 7  # times a table's own size, at most, while it is read, checked and merged into visits
+CONTAINER = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
 
 
 @dataclass(frozen=True)
@@ -63,11 +68,9 @@ class Size:
 
 
 def block_within_ceiling(size: Size, block_visits: int) -> int:
-    """Blocks small enough for the ceiling, if there is one; refuses what cannot be kept."""
-    if ceiling_bytes() is None:
-        return block_visits
+    """Blocks small enough for the ceiling, or for what this machine has left; refuses what cannot be kept."""
     return _largest(
-        [each for each in BLOCKS if each <= max(block_visits, BLOCKS[-1])],
+        [*([block_visits] if ceiling_bytes() is None else []), *_up_to(BLOCKS, block_visits)],
         lambda block: size.kept() + size.working(block),
         f"{size.visits:,} visits with {size.labs} other labs",
         "leave labs out with --exclude, or fit on a random sample of patients",
@@ -75,29 +78,76 @@ def block_within_ceiling(size: Size, block_visits: int) -> int:
 
 
 def scored_at_once(size: Size, most: int) -> int:
-    """How many visits to score at a time, at most so many; refuses a table that the ceiling cannot hold."""
-    if ceiling_bytes() is None:
-        return most
+    """How many visits to score at a time, at most so many; refuses a table that cannot be held."""
     return _largest(
-        [each for each in PORTIONS if each <= max(most, PORTIONS[-1])],
+        [*([most] if ceiling_bytes() is None else []), *_up_to(PORTIONS, most)],
         lambda block: size.visits * PER_SCORED + block * size.portion() + size.working(block),
         f"scoring {size.visits:,} visits with {size.labs} other labs",
         "or score the table in parts, by patient (each visit is decided alone)",
     )
 
 
+def _up_to(sizes: Iterable[int], most: int) -> list[int]:
+    smallest = min(sizes)
+    return [each for each in sizes if each <= max(most, smallest)]
+
+
 def _largest(blocks: Iterable[int], bytes_needed: Callable[[int], float], what: str, instead: str) -> int:
-    """The first block that the ceiling can hold beside what is taken already; blocks come largest first."""
-    ceiling, taken = ceiling_bytes() or 0, max(_resident_bytes(), 0)
-    needed = 0.0
+    """The first block that can be held beside what is taken already; blocks come largest first."""
+    limit, needed = limit_bytes(), 0.0
     for block in blocks:
-        needed = taken + MARGIN * bytes_needed(block)
-        if needed <= ceiling:
+        needed = max(_resident_bytes(), 0) + MARGIN * bytes_needed(block)
+        if needed <= limit:
             return block
-    raise OptionError(
-        f"--memory {ceiling / GIB:g} GiB cannot be kept: {what} need about {needed / GIB:.1f} GiB, of which "
-        f"{taken / GIB:.1f} are taken already. Give --memory {_rounded_up(needed / GIB):g} or more, {instead}."
+    raise _too_much(what, needed, instead)
+
+
+def require_room(what: str, bytes_needed: float, instead: str) -> None:
+    """Refuse work that the ceiling, or this machine, cannot hold, before it starts."""
+    needed = max(_resident_bytes(), 0) + MARGIN * bytes_needed
+    if needed > limit_bytes():
+        raise _too_much(what, needed, instead)
+
+
+def require_room_to_read(what: str, table_bytes: float) -> None:
+    """The same for a table: what it takes as columns of numbers, while it is read, checked and merged into visits."""
+    require_room(f"reading {what!r}", READING * table_bytes, "or read fewer columns or patients")
+
+
+def _too_much(what: str, needed: float, instead: str) -> OptionError:
+    taken, ceiling = max(_resident_bytes(), 0), ceiling_bytes()
+    about = f"{what} need about {needed / GIB:.1f} GiB, of which {taken / GIB:.1f} are taken already"
+    if ceiling is None:
+        left = (limit_bytes() - taken) / GIB
+        return OptionError(
+            f"this machine has about {max(left, 0):.1f} GiB left, and {about}. Use a larger machine, {instead}."
+        )
+    return OptionError(
+        f"--memory {ceiling / GIB:g} GiB cannot be kept: {about}. Give --memory {_rounded_up(needed / GIB):g} or more, "
+        f"{instead}."
     )
+
+
+def limit_bytes() -> float:
+    """What this process may hold: the ceiling, else what it has and the machine or its container has left."""
+    ceiling = ceiling_bytes()
+    return ceiling if ceiling is not None else max(_resident_bytes(), 0) + _left_bytes()
+
+
+def _left_bytes() -> float:
+    """Memory that can still be had, as far as the system says."""
+    left = [math.inf]
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        left += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    except (OSError, ValueError, IndexError):
+        pass
+    for limit, used in CONTAINER:
+        try:
+            left.append(int(Path(limit).read_text()) - int(Path(used).read_text()))
+        except (OSError, ValueError):  # there is no container, or it has no limit
+            continue
+    return max(min(left), 0.0)
 
 
 def set_ceiling(gib: float | None) -> None:

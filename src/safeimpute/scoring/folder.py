@@ -12,12 +12,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from safeimpute import __version__
-from safeimpute.errors import GuaranteeRefused, InputError, ModelFolderError
+from safeimpute.errors import GuaranteeRefused, ModelFolderError
 from safeimpute.measuring.model import MeasuringModel
 from safeimpute.records.arrays import VisitArrays
 from safeimpute.records.new_visits import Reading
 from safeimpute.runtime.files import finished_folder, sha256_of
+from safeimpute.runtime.text import plain_text
 from safeimpute.scoring.frozen import FrozenModel
+from safeimpute.scoring.signature import SIGNATURE, private_key, require_signed, sign_manifest
+from safeimpute.scoring.soundness import require_sound, require_visit_arrays
 from safeimpute.selection.calibrate import Calibrated
 from safeimpute.selection.cutoff import Cutoff
 from safeimpute.selection.groups import Grouping, Merged
@@ -95,6 +98,11 @@ class SavedModel:
                 f"this model was fitted with the preset {self.settings.preset!r}, which cannot score new visits: its "
                 "network knows only the visits of the graph it was trained on. Fit the preset 'best'."
             )
+        model = _read_as_ours(STATE, lambda: self._frozen(facts))
+        require_sound(model, self.reading)
+        return model
+
+    def _frozen(self, facts: dict[str, Any]) -> FrozenModel:
         plausible = facts["plausible"]
         return FrozenModel(
             system=FrozenBest.from_state(self._named("system."), self.plain["system"]),
@@ -140,6 +148,7 @@ class ModelParts:
     network: Arrays
     frozen: FrozenModel | None
     looked: bool
+    key_file: Path | None = None  # to sign with
 
 
 def save_model(folder: Path, parts: ModelParts) -> None:
@@ -166,6 +175,8 @@ def save_model(folder: Path, parts: ModelParts) -> None:
     }
     with finished_folder(folder, force=False) as partial:
         _write(partial, facts, tensors, plain)
+        if parts.key_file is not None:
+            sign_manifest(partial / MANIFEST, private_key(parts.key_file))
 
 
 def _visit_tensors(parts: ModelParts) -> Arrays:
@@ -221,16 +232,22 @@ def _write(folder: Path, facts: dict[str, Any], tensors: Arrays, plain: Plain) -
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
-def load_model(folder: Path) -> SavedModel:
-    """Read and verify a model folder; a damaged, foreign or newer one is refused, and the file at fault named."""
-    manifest = verified_manifest(folder)
-    return SavedModel(
+def load_model(folder: Path, key_file: Path | None = None) -> SavedModel:
+    """Read and verify a model folder; a damaged, foreign or newer one is refused, and the file at fault named.
+
+    With a public key, one that its owner did not sign is refused too.
+    """
+    manifest = verified_manifest(folder, key_file)
+    saved = SavedModel(
         manifest=manifest,
-        settings=_load(folder, MANIFEST, lambda _: make_settings(**manifest["settings"])),
-        reading=_load(folder, MANIFEST, lambda _: _reading(manifest["reading"])),
-        tensors=_load(folder, TENSORS, _read_tensors),
-        plain=_load(folder, STATE, lambda path: json.loads(path.read_text(encoding="utf-8"))),
+        settings=_read_as_ours(MANIFEST, lambda: make_settings(**manifest["settings"])),
+        reading=_read_as_ours(MANIFEST, lambda: _reading(manifest["reading"])),
+        tensors=_read_as_ours(TENSORS, lambda: _read_tensors(folder / TENSORS)),
+        plain=_read_as_ours(STATE, lambda: json.loads((folder / STATE).read_text(encoding="utf-8"))),
     )
+    facts = _read_as_ours(MANIFEST, lambda: (manifest["fitted_on"]["visits"], manifest["outside"]))
+    require_visit_arrays(saved.tensors, *facts)
+    return saved
 
 
 def _read_tensors(path: Path) -> Arrays:
@@ -245,20 +262,24 @@ def _reading(stored: dict[str, Any]) -> Reading:
     return Reading(**stored | lists | {"categories": categories})
 
 
-def _load(folder: Path, name: str, read: Callable[[Path], T]) -> T:
+def _read_as_ours(name: str, read: Callable[[], T]) -> T:
     """Whatever goes wrong in a file whose checksum is right was written by another program."""
     try:
-        return read(folder / name)
-    except (InputError, KeyError, TypeError, ValueError, OSError) as error:
+        return read()
+    except ModelFolderError:
+        raise
+    except Exception as error:
         raise ModelFolderError(
-            f"model file {name!r} in {folder.name!r} is not what this version writes ({type(error).__name__}). Fit "
-            "again."
+            f"model file {name!r} is not what this version writes ({type(error).__name__}). Fit again."
         ) from None
 
 
-def verified_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a folder that is whole, as it was written, and of this version's format."""
-    manifest = _manifest(folder)
+def verified_manifest(folder: Path, key_file: Path | None = None) -> dict[str, Any]:
+    """The manifest of a folder that is whole, as it was written, of this version's format, and signed if asked for."""
+    content = _content(folder)
+    if key_file is not None:
+        require_signed(folder, content, key_file)
+    manifest = _manifest(folder, content)
     if manifest.get("checksum") != _own_checksum(manifest):
         raise ModelFolderError(
             f"model file {MANIFEST!r} in {folder.name!r} was changed after it was written (its own checksum differs). "
@@ -276,28 +297,37 @@ def verified_manifest(folder: Path) -> dict[str, Any]:
                 "differs). Restore the folder or fit again."
             )
     for path in sorted(folder.iterdir()):
-        if path.name not in (*files, MANIFEST) and not path.name.startswith("."):
+        if path.name not in (*files, MANIFEST, SIGNATURE) and not path.name.startswith("."):
             raise ModelFolderError(
                 f"{folder.name!r} holds {path.name!r}, which the model did not write. Move it elsewhere."
             )
     return manifest
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _content(folder: Path) -> bytes:
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        found, version = manifest["format"], manifest["safeimpute"]
-    except (OSError, ValueError, KeyError, TypeError):
+        return (folder / MANIFEST).read_bytes()
+    except OSError:
+        raise ModelFolderError(f"{folder.name!r} holds no readable safeimpute model ({MANIFEST}).") from None
+
+
+def _manifest(folder: Path, content: bytes) -> dict[str, Any]:
+    try:
+        manifest = json.loads(content.decode())
+        found, version = manifest["format"], plain_text(manifest["safeimpute"], 40)
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ModelFolderError(f"{folder.name!r} holds no readable safeimpute model ({MANIFEST}).") from None
     if found != FORMAT:
         older = isinstance(found, int) and found < FORMAT
         remedy = "Fit again." if older else "Upgrade safeimpute, or fit again."
         raise ModelFolderError(
-            f"{folder.name!r} has model format {found!r}, written by safeimpute {version}; this version reads "
-            f"{FORMAT}. {remedy}"
+            f"{folder.name!r} has model format {plain_text(found, 40)}, written by safeimpute {version}; this "
+            f"version reads {FORMAT}. {remedy}"
         )
-    if not isinstance(manifest.get("files"), dict) or TENSORS not in manifest["files"]:
-        raise ModelFolderError(f"{folder.name!r} lists no model files. Restore the folder or fit again.")
+    if not isinstance(manifest.get("files"), dict) or set(manifest["files"]) != {TENSORS, STATE}:
+        raise ModelFolderError(
+            f"{MANIFEST!r} in {folder.name!r} lists other files than a model has. Restore the folder or fit again."
+        )
     return dict(manifest)
 
 

@@ -5,7 +5,7 @@ of its own fold, which never saw it. A visit's decision depends on its own patie
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -175,22 +175,3 @@ def _joined(parts: list[Scored]) -> Scored:
         for name in ("weight", "candidate", "half_width", "released", "reason", "cutoff")
     }
     return Scored(joined, **rest)
-
-
-@dataclass(frozen=True)
-class Account:
-    """What a scoring came to and what it promises, in words and counts."""
-
-    target: str
-    promise: str  # empty: no guarantee
-    assumption: str
-    no_promise: str  # why there is no guarantee; empty where there is one
-    visits: int
-    patients: int
-    released: int
-    withheld: dict[str, int] = field(default_factory=dict)  # by reason, most frequent first
-    ignored: tuple[str, ...] = ()  # columns the model does not know
-    unknown_levels: dict[str, int] = field(
-        default_factory=dict
-    )  # category -> rows with a level never met at fit
-    advice: str = ""  # what would help where nothing is released

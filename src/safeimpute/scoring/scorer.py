@@ -12,8 +12,9 @@ from safeimpute.records.arrays import BoolArray
 from safeimpute.records.imputations import imputation_table
 from safeimpute.records.new_visits import NewVisits, Reading, read_new_visits
 from safeimpute.records.tables import like, to_polars
-from safeimpute.records.units import target_unit
-from safeimpute.scoring.frozen import Account, FrozenModel, Scored, score_visits
+from safeimpute.records.units import require_same_units, target_unit
+from safeimpute.scoring.account import Account
+from safeimpute.scoring.frozen import FrozenModel, Scored, score_visits
 from safeimpute.selection.claims import Promised, promise_in_words, without_promise
 from safeimpute.selection.reasons import OUT_OF_SCOPE
 from safeimpute.settings import Settings
@@ -45,11 +46,19 @@ class Scorer:
     settings: Settings
 
     @classmethod
-    def load(cls, folder: str | Path) -> Self:
-        """A warm scorer from a saved model folder, which is verified first."""
+    def load(cls, folder: str | Path, *, public_key: str | Path | None = None) -> Self:
+        """A warm scorer from a saved model folder, which is verified first.
+
+        Parameters
+        ----------
+        folder : path
+            The model folder.
+        public_key : path, optional
+            PEM file of the Ed25519 key by whose owner the model must be signed.
+        """
         from safeimpute.scoring.folder import load_model
 
-        saved = load_model(Path(folder))
+        saved = load_model(Path(folder), None if public_key is None else Path(public_key))
         return cls(saved.frozen(), saved.reading, saved.settings)
 
     def score(self, visits: Any, without: Sequence[str] = ()) -> Any:
@@ -67,6 +76,7 @@ class Scorer:
     def score_whole(self, visits: Any, without: Sequence[str] = ()) -> ScoredTable:
         """The same with what is promised and what was left out, in words."""
         new = read_new_visits(to_polars(visits), self.reading, without)
+        require_same_units(self.settings, new.arrays, self.typical())
         scored = score_visits(new.arrays, self.model, promised=not without)
         table = self.table(new, scored, scored.candidate)
         withheld = table.filter(~pl.col("released"))["reason"].value_counts(sort=True)
@@ -125,6 +135,12 @@ class Scorer:
                 "score visits as they come in, fit with the claim 'later'."
             )
         return ""
+
+    def typical(self) -> dict[str, tuple[float, float]]:
+        """What most values of each lab lay between at the fit."""
+        scaler, ends = self.model.system.models[0].source.units.labs, np.array([-2.0, 2.0])
+        found = {name: scaler.in_unit(ends, place) for place, name in enumerate(self.reading.labs)}
+        return {name: (float(low), float(high)) for name, (low, high) in found.items()}
 
     def table(self, new: NewVisits, scored: Scored, listed: BoolArray) -> pl.DataFrame:
         """The imputation table of the visits to be listed, in canonical order."""

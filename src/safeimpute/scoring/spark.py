@@ -23,9 +23,13 @@ import polars as pl
 from safeimpute.errors import MissingExtra, OptionError, SafeImputeError, VisitsError
 from safeimpute.records.imputations import COLUMNS, SPARK_TYPES
 from safeimpute.records.new_visits import NewVisits, Reading, columns_read, read_new_visits, require_readable
-from safeimpute.runtime.files import finished_folder
+from safeimpute.records.unit_checks import unit_rules
+from safeimpute.records.units import target_unit
+from safeimpute.runtime.files import finished_folder, reserved
+from safeimpute.runtime.leftovers import partial_prefix
+from safeimpute.scoring.account import Account
 from safeimpute.scoring.folder import verified_manifest
-from safeimpute.scoring.frozen import Account, score_visits
+from safeimpute.scoring.frozen import score_visits
 from safeimpute.scoring.scorer import Scorer
 from safeimpute.selection.reasons import IN_WORDS
 
@@ -71,7 +75,9 @@ def score(
         The model folder is damaged or foreign.
     """
     _require_spark()
-    return _listed(_every_visit(visits, Path(model), Scorer.load(model), without, partitions))
+    scorer = Scorer.load(model)
+    _require_units(visits, scorer)
+    return _listed(_every_visit(visits, Path(model), scorer, without, partitions))
 
 
 def score_files(
@@ -82,6 +88,7 @@ def score_files(
     columns: Mapping[str, str] | None = None,
     without: Sequence[str] = (),
     force: bool = False,
+    public_key: Path | None = None,
 ) -> Account:
     """Score a parquet file or folder into a folder of parquet files, whole or not at all.
 
@@ -99,6 +106,8 @@ def score_files(
         Labs or attributes the table lacks; nothing is promised then.
     force : bool
         Replace an earlier result.
+    public_key : Path, optional
+        PEM file of the Ed25519 key by whose owner the model must be signed.
 
     Returns
     -------
@@ -107,10 +116,15 @@ def score_files(
     """
     from pyspark.sql import Observation
 
-    session, scorer = _session(), Scorer.load(model)
+    session, scorer = _session(), Scorer.load(model, public_key=public_key)
     table = _read(session, visits, columns or {})
+    _require_units(table, scorer)
     counts = Observation()
-    with finished_folder(out, force=force) as partial_folder, _plain_errors():
+    with (
+        reserved(out, force=force, inputs=(model, visits)),
+        finished_folder(out, force=force) as partial_folder,
+        _plain_errors(),
+    ):
         scored = _every_visit(table, model, scorer, without, None)
         _listed(scored.observe(counts, *_counted(scorer.reading))).write.mode("overwrite").parquet(
             str(partial_folder)
@@ -151,6 +165,27 @@ def _read(session: "SparkSession", path: Path, columns: Mapping[str, str]) -> "D
         if name not in table.columns:
             raise VisitsError(f"column mapping names {name!r}, which the table does not have.")
     return table.withColumnsRenamed(dict(columns))
+
+
+def _require_units(visits: "DataFrame", scorer: Scorer) -> None:
+    """Refuse labs in another unit than the fit had, counted over the whole table before anything is scored."""
+    from pyspark.sql import functions as f
+
+    rules = [
+        rule
+        for rule in unit_rules(scorer.typical(), {scorer.settings.target: target_unit(scorer.settings)})
+        if rule.lab.name in visits.columns
+    ]
+    counts = []
+    for place, rule in enumerate(rules):
+        value = f.col(rule.lab.name).cast("double")
+        ours, theirs = (value * each.times + each.plus for each in (rule.own, rule.other))
+        strange = ~ours.between(rule.lab.flag.low, rule.lab.flag.high) & theirs.between(rule.low, rule.high)
+        counts += [f.count_if(strange).alias(f"rows{place}"), f.count(value).alias(f"measured{place}")]
+    if counts:
+        found: Any = visits.agg(*counts).first() or {}
+        for place, rule in enumerate(rules):
+            rule.require_few(int(found[f"rows{place}"]), int(found[f"measured{place}"]))
 
 
 @contextmanager
@@ -258,7 +293,7 @@ def _ship(context: "SparkContext", model: Path) -> str:
     """Send the model folder to every worker, once per application; the name under which it arrives."""
     name = f"safeimpute-model-{verified_manifest(model)['checksum'][:16]}"
     if not any(path.endswith(f"#{name}") for path in context.listArchives):
-        place = tempfile.mkdtemp(prefix="safeimpute-")
+        place = tempfile.mkdtemp(prefix=partial_prefix("spark-model"))
         atexit.register(shutil.rmtree, place, ignore_errors=True)  # workers may ask for it until the very end
         context.addArchive(f"{shutil.make_archive(f'{place}/{name}', 'zip', model)}#{name}")
     return name

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from safeimpute.errors import ModelFolderError
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.runtime.signals import raise_if_stopped
 from safeimpute.runtime.threads import threads_for
+from safeimpute.systems.tree_text import sound_trees
 
 if TYPE_CHECKING:
     import lightgbm as lgb
@@ -61,10 +64,13 @@ class BaggedTrees:
 
 
 def tree_from_text(text: str) -> "lgb.Booster":
-    """Trees as `model_to_string` wrote them."""
+    """Trees as `model_to_string` wrote them; anything else is refused before LightGBM sees it."""
     import lightgbm as lgb
 
-    return lgb.Booster(model_str=text)
+    try:
+        return lgb.Booster(model_str=sound_trees(text))
+    except lgb.basic.LightGBMError:
+        raise ModelFolderError("the model's trees are not what LightGBM writes. Fit again.") from None
 
 
 @dataclass(frozen=True)
@@ -173,7 +179,8 @@ def _train(
         **settings.options,
     }
     stop = lgb.early_stopping(settings.patience, verbose=False)
-    return lgb.train(parameters, train, settings.rounds, valid_sets=[valid], callbacks=[stop])
+    callbacks: list[Any] = [stop, raise_if_stopped]
+    return lgb.train(parameters, train, settings.rounds, valid_sets=[valid], callbacks=callbacks)
 
 
 def _sampled(

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Query, Request
+from fastapi import Path as PathParam
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, Field, StringConstraints
@@ -36,13 +38,14 @@ TOLD = (
     ),
 )
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=80)]
+Number = Annotated[int, PathParam(ge=0, le=2**31 - 1)]
 Comment = Annotated[str, StringConstraints(strip_whitespace=True, max_length=2000)]
 
 
 class NewDecision(BaseModel):
     """What a reviewer sends about one imputation."""
 
-    imputation: Annotated[int, Field(ge=0)]
+    imputation: Annotated[int, Field(ge=0, le=2**31 - 1)]
     kind: Literal["accept", "reject", "comment"]
     reviewer: Name
     comment: Comment = ""
@@ -58,7 +61,7 @@ class Levels(BaseModel):
     """The levels of a new run."""
 
     tolerance: Annotated[str, StringConstraints(max_length=40)]
-    fdr: Annotated[float, Field(gt=0, lt=1)]
+    fdr: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
 
 def create_app(run: RunData, log: DecisionLog, access: Access) -> FastAPI:
@@ -73,6 +76,7 @@ def create_app(run: RunData, log: DecisionLog, access: Access) -> FastAPI:
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.add_middleware(Guard, access=access)
     app.add_exception_handler(SafeImputeError, _as_json)
+    app.add_exception_handler(RequestValidationError, _unusable)
     _add_reading(app, run, state)
     _add_deciding(app, run, log, state)
     _add_rerun(app, rerun)
@@ -84,9 +88,17 @@ def _as_json(_: Request, error: Exception) -> Response:
     return JSONResponse({"detail": str(error)}, status_code=409)
 
 
+def _unusable(_: Request, error: Exception) -> Response:
+    """Which part of a request cannot be used; nothing of it is sent back, since it may be no text or no number."""
+    faults = error.errors() if isinstance(error, RequestValidationError) else []
+    named = sorted({".".join(str(part)[:40] for part in fault["loc"][1:]) for fault in faults})
+    words = f"cannot be used: {', '.join(named[:5])}".encode("ascii", "replace").decode()
+    return JSONResponse({"detail": words}, status_code=422)
+
+
 def _add_reading(app: FastAPI, run: RunData, state: ReviewState) -> None:
     @app.get("/api/run")
-    def about() -> dict[str, Any]:
+    def about(request: Request) -> dict[str, Any]:
         values, risks = run.imputations["value"], run.imputations["risk"]
         return {
             **{name: value for name, value in run.summary.items() if name in TOLD},
@@ -98,6 +110,7 @@ def _add_reading(app: FastAPI, run: RunData, state: ReviewState) -> None:
             "interval": run.manifest["config"]["interval"],
             "exploration": run.exploration,
             "progress": _progress(run, state),
+            "reviewer": _signed_in(request),
         }
 
     @app.get("/api/patients")
@@ -105,7 +118,7 @@ def _add_reading(app: FastAPI, run: RunData, state: ReviewState) -> None:
         return list_patients(run, state.marks(), filters)
 
     @app.get("/api/patients/{patient}")
-    def patient(patient: int) -> dict[str, Any]:
+    def patient(patient: Number) -> dict[str, Any]:
         return read_patient(run, state, patient)
 
     @app.get("/report")
@@ -132,19 +145,25 @@ def _progress(run: RunData, state: ReviewState) -> dict[str, int]:
 
 def _add_deciding(app: FastAPI, run: RunData, log: DecisionLog, state: ReviewState) -> None:
     @app.post("/api/decisions")
-    def decide(decision: NewDecision) -> dict[str, Any]:
+    def decide(decision: NewDecision, request: Request) -> dict[str, Any]:
         row = _imputation(run, decision)
         about = Imputation(decision.imputation, row["subject"], row["time_text"], row["value"])
-        log.add(decision.reviewer, about, decision.kind, decision.comment)
+        log.add(_signed_in(request) or decision.reviewer, about, decision.kind, decision.comment)
         return {"patient": row["patient"], "progress": _progress(run, state)}
 
     @app.post("/api/undo")
-    def undo(given: Undo) -> dict[str, Any]:
-        imputation = log.undo(given.reviewer)
+    def undo(given: Undo, request: Request) -> dict[str, Any]:
+        reviewer = _signed_in(request) or given.reviewer
+        imputation = log.undo(reviewer)
         if imputation is None:
-            raise OptionError(f"{given.reviewer} has no decision left to undo.")
+            raise OptionError(f"{reviewer} has no decision left to undo.")
         patient = run.imputations["patient"][imputation]
         return {"patient": patient, "imputation": imputation, "progress": _progress(run, state)}
+
+
+def _signed_in(request: Request) -> str:
+    """The reviewer whose token came with the request; empty where the page asks for a name only."""
+    return str(getattr(request.state, "reviewer", ""))
 
 
 def _imputation(run: RunData, decision: NewDecision) -> dict[str, Any]:

@@ -6,7 +6,8 @@ the cookie, from writing; the policy lets the page load nothing but its own file
 """
 
 import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import parse_qs
 
@@ -24,6 +25,7 @@ REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+LARGEST_BODY = 64 * 1024  # bytes; a decision with the longest comment is far smaller
 HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
@@ -39,6 +41,9 @@ class Access:
 
     port: int
     token: str
+    reviewers: Mapping[str, str] = field(
+        default_factory=dict
+    )  # token -> name; with them, `token` opens nothing
 
     @property
     def hosts(self) -> tuple[str, str]:
@@ -50,11 +55,31 @@ class Access:
 
     @property
     def address(self) -> str:
-        return f"http://{self.hosts[0]}/?token={self.token}"
+        return self.address_with(self.token)
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Each reviewer's own address."""
+        return {name: self.address_with(token) for token, name in self.reviewers.items()}
+
+    def address_with(self, token: str) -> str:
+        return f"http://{self.hosts[0]}/?token={token}"
+
+    def whose(self, token: str) -> str | None:
+        """The reviewer a token belongs to, empty where the page has none; None for a token it does not know."""
+        found = None
+        for known, name in (self.reviewers or {self.token: ""}).items():
+            if secrets.compare_digest(token.encode(errors="replace"), known.encode()):
+                found = name
+        return found
 
 
-def new_access(port: int) -> Access:
-    return Access(port, secrets.token_urlsafe(32))
+def new_access(port: int, reviewers: Sequence[str] = ()) -> Access:
+    return Access(port, secrets.token_urlsafe(32), {secrets.token_urlsafe(32): name for name in reviewers})
+
+
+class _TooLarge(Exception):
+    """More was sent than the page ever sends."""
 
 
 class Guard:
@@ -70,7 +95,10 @@ class Guard:
         if scope["type"] != "http":
             return
         answer = self._answer(scope)
-        await (answer or self.app)(scope, receive, _with_headers(send))
+        try:
+            await (answer or self.app)(scope, _limited(receive), _with_headers(send))
+        except _TooLarge:
+            await _too_large()(scope, receive, _with_headers(send))
 
     def _answer(self, scope: Scope) -> Response | None:
         """The guard's own response, or None to let the request through."""
@@ -79,27 +107,48 @@ class Guard:
             return _refused("This address is not served here.", HTTPStatus.MISDIRECTED_REQUEST)
         if scope["path"] == "/" and scope["method"] == "GET" and scope["query_string"]:
             return self._first_visit(scope)
-        if not self._known(cookie_parser(headers.get("cookie", "")).get(self.access.cookie, "")):
+        who = self.access.whose(cookie_parser(headers.get("cookie", "")).get(self.access.cookie, ""))
+        if who is None:
             return _refused("Open the address that safeimpute serve printed; it carries this start's token.")
         if scope["method"] not in ("GET", "HEAD") and headers.get("origin") != f"http://{headers['host']}":
             return _refused("Only the page itself may send this.")
+        told = headers.get("content-length", "0")
+        if not told.isascii() or not told.isdecimal() or len(told) > 9 or int(told) > LARGEST_BODY:
+            return _too_large()
+        scope.setdefault("state", {})["reviewer"] = who
         return None
 
     def _first_visit(self, scope: Scope) -> Response:
         """Trade the printed token for a cookie, and take it out of the address."""
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if not self._known(given):
+        if self.access.whose(given) is None:
             return _refused("The token is wrong. Open the address that safeimpute serve printed.")
         answer = RedirectResponse("/", HTTPStatus.SEE_OTHER)
-        answer.set_cookie(self.access.cookie, self.access.token, httponly=True, samesite="strict", path="/")
+        answer.set_cookie(self.access.cookie, given, httponly=True, samesite="strict", path="/")
         return answer
-
-    def _known(self, token: str) -> bool:
-        return secrets.compare_digest(token.encode(), self.access.token.encode())
 
 
 def _refused(why: str, status: HTTPStatus = HTTPStatus.FORBIDDEN) -> Response:
     return PlainTextResponse(f"{why}\n", status)
+
+
+def _too_large() -> Response:
+    return _refused("More was sent than the page ever sends.", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+
+
+def _limited(receive: Receive) -> Receive:
+    """The body as it comes in, up to a limit, whatever length was announced."""
+    taken = 0
+
+    async def receiving() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if taken > LARGEST_BODY:
+            raise _TooLarge
+        return message
+
+    return receiving
 
 
 def _with_headers(send: Send) -> Send:

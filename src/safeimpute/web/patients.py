@@ -9,6 +9,8 @@ from safeimpute.web.review_state import ACCEPTED, REJECTED, UNDECIDED
 from safeimpute.web.run_data import RunData
 
 PAGE_SIZE = 50
+LAST_PAGE = 10_000_000
+Bound = Annotated[float | None, Field(allow_inf_nan=False)]
 MARK_NUMBERS = {"undecided": UNDECIDED, "accepted": ACCEPTED, "rejected": REJECTED}
 
 
@@ -19,12 +21,12 @@ class Filters(BaseModel):
 
     release: Literal["all", "released", "withheld"] = "all"
     review: Literal["all", "undecided", "accepted", "rejected"] = "all"
-    risk_from: float | None = None
-    risk_to: float | None = None
-    value_from: float | None = None
-    value_to: float | None = None
+    risk_from: Bound = None
+    risk_to: Bound = None
+    value_from: Bound = None
+    value_to: Bound = None
     search: Annotated[str, Field(max_length=200)] = ""
-    page: Annotated[int, Field(ge=0)] = 0
+    page: Annotated[int, Field(ge=0, le=LAST_PAGE)] = 0
 
 
 def list_patients(run: RunData, marks: pl.Series, filters: Filters) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from safeimpute.errors import InputError, SafeImputeError
 from safeimpute.records.arrays import FloatArray
+from safeimpute.runtime.leftovers import scratch_folder
 
 PYTHON_VARIABLE = "SAFEIMPUTE_BASELINES_PYTHON"
 ENVIRONMENT = Path(".venv-baselines") / "bin" / "python"
@@ -59,8 +59,8 @@ def complete_target(
             f"{method} runs in the baselines environment, which is not there. Run `make baselines`, "
             f"or name its interpreter in {PYTHON_VARIABLE}."
         )
-    with tempfile.TemporaryDirectory(prefix="safeimpute-") as folder:
-        given, answer, log = (Path(folder) / name for name in ("given.parquet", "answer.parquet", "log"))
+    with scratch_folder(method) as folder:
+        given, answer, log = (folder / name for name in ("given.parquet", "answer.parquet", "log"))
         columns = {str(number): column for number, column in enumerate(table.T)}
         pl.DataFrame(columns).write_parquet(given)
         options = [f"{name}={value}" for name, value in settings.items()]

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import platform
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,8 @@ from safeimpute.records.cohort.diseases import disease_members
 from safeimpute.records.cohort.summary import PUBLISHED, summarise
 from safeimpute.records.readers import Reader, reader_for
 from safeimpute.records.readers.engine import Budget, Source
+from safeimpute.runtime.files import disk_faults, reserved
+from safeimpute.runtime.leftovers import scratch_folder
 from safeimpute.runtime.progress import Progress, silent
 
 ENGINE_MEMORY = 1.5  # GiB
@@ -43,8 +44,13 @@ def build_cohort(
     """
     reader = reader_for(kind)
     record_path = _outputs(out, force=force)
-    with tempfile.TemporaryDirectory(prefix=".safeimpute-cohort-", dir=out.parent) as folder:
-        budget = Budget(work=Path(folder), memory=memory or ENGINE_MEMORY, threads=threads)
+    inputs = () if "://" in location else (Path(location),)
+    with (
+        reserved(out, force=force, inputs=inputs, folder=False),
+        disk_faults(out),
+        scratch_folder(out.name, out.parent) as folder,
+    ):
+        budget = Budget(work=folder, memory=memory or ENGINE_MEMORY, threads=threads)
         source = reader.open_source(location, catalogue, budget)
         try:
             found = _run(source, reader, definition, budget.work / "visits.parquet", progress)

@@ -5,9 +5,13 @@ from typing import IO
 
 import polars as pl
 
+# What a spreadsheet may take for the start of a formula, in its full-width and small forms too.
+STARTS = r"[=+\-@\u{FF1D}\u{FF0B}\u{FF0D}\u{FF20}\u{2212}\u{FE62}\u{FE63}\u{FE66}\u{FE6B}]"
+BLANK = r"[\s\p{C}\p{Z}]*"  # passed over by some programs: blanks, control and invisible characters
+
 
 def write_csv(table: pl.DataFrame, path: Path | IO[bytes]) -> None:
-    """CSV in which no identifier can act as a spreadsheet formula: a quote is put before such text."""
+    """CSV in which no text can act as a spreadsheet formula: a quote is put before such text, in every line of it."""
     guarded = table.with_columns(
         _guarded(pl.col(name).cast(pl.String)).alias(name)
         for name, kind in table.schema.items()
@@ -17,4 +21,6 @@ def write_csv(table: pl.DataFrame, path: Path | IO[bytes]) -> None:
 
 
 def _guarded(text: pl.Expr) -> pl.Expr:
-    return pl.when(text.str.contains(r"^[=+\-@\t\r]")).then("'" + text).otherwise(text)
+    lines = text.str.replace_all(rf"([\r\n]{BLANK})({STARTS})", "${1}'${2}")
+    risky = text.str.contains(rf"^{BLANK}{STARTS}|^[\t\r\n]")
+    return pl.when(risky).then("'" + lines).otherwise(lines)

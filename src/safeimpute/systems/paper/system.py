@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from safeimpute.records.arrays import FloatArray, IntArray
+from safeimpute.runtime.memory import require_room
 from safeimpute.runtime.progress import Progress, Stopwatch, silent
 from safeimpute.settings import PaperSettings
 from safeimpute.splits.roles import Task
@@ -42,6 +43,9 @@ def fit_paper(
     task: Task, settings: PaperSettings, seed: int, device: str = "cpu", progress: Progress = silent
 ) -> FittedPaper:
     """Build the graph, train the network, and rank by instability and scarce evidence."""
+    visits, labs = task.visits.labs.shape
+    what = f"the graph and the network of {visits:,} visits (paper.gcn.width {settings.gcn.width})"
+    require_room(what, _bytes_needed(visits, labs, settings), "or smaller settings, or the preset 'best'")
     watch, rng = Stopwatch(), generator(seed, Stream.FIT)
     imputer = GcnImputer(
         settings.gcn,
@@ -62,6 +66,13 @@ def fit_paper(
         imputation.value, risk, np.ones(len(risk)), graph.without_evidence, None, imputation.signals
     )
     return FittedPaper(fitted, estimates, watch.seconds)
+
+
+def _bytes_needed(visits: int, labs: int, settings: PaperSettings) -> float:
+    """Roughly: what every layer keeps of a visit to learn backwards, and both directions of every edge."""
+    kept = 4 * (14 * settings.gcn.layers * settings.gcn.width + 12 * labs)
+    edges = settings.graph.max_neighbors or 4 * settings.graph.median_degree
+    return float(visits) * (kept + 80 * edges)
 
 
 def by_instability(estimates: Estimates) -> Estimates:

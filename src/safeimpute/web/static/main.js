@@ -147,12 +147,13 @@ function showRun(run) {
     document.querySelector(`[name=${name}_from]`).placeholder = number(low);
     document.querySelector(`[name=${name}_to]`).placeholder = number(high);
   }
+  if (run.reviewer) Object.assign(byId("reviewer"), { value: run.reviewer, readOnly: true }); // by an own address
   showProgress(run.progress);
 }
 
 function listen() {
   const name = byId("reviewer");
-  name.value = localStorage.getItem("reviewer") ?? "";
+  if (!name.readOnly) name.value = localStorage.getItem("reviewer") ?? "";
   name.addEventListener("change", () => localStorage.setItem("reviewer", name.value.trim()));
   byId("tab-review").addEventListener("click", () => view("review"));
   byId("tab-explore").addEventListener("click", () => view("explore"));

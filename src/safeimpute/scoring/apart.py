@@ -1,0 +1,191 @@
+"""Scoring in a process of its own: a model folder that nobody vouches for can end that process, and nothing else.
+
+The parent owns the place of the result; the child loads, reads, scores and writes under a passing name. Only JSON
+goes back and forth.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safeimpute import errors
+from safeimpute.errors import ModelFolderError, SafeImputeError
+from safeimpute.runtime.files import finished_file
+from safeimpute.runtime.signals import heed_signals, shielded
+from safeimpute.runtime.traces import our_fault
+from safeimpute.scoring.account import Account
+from safeimpute.settings import TableFormat, make_table_format
+
+PATIENCE = 10.0  # seconds that a child which was told to stop has to clear away
+
+
+@dataclass(frozen=True)
+class ScoreJob:
+    """What a child is told."""
+
+    model: Path
+    visits: Path
+    out: Path
+    columns: dict[str, str] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    read_as: TableFormat = field(default_factory=TableFormat)
+    engine: str = "local"
+    public_key: Path | None = None
+    force: bool = False
+
+    def as_json(self, out: Path) -> str:
+        told = asdict(self) | {name: str(getattr(self, name).absolute()) for name in ("model", "visits")}
+        key = None if self.public_key is None else str(self.public_key.absolute())
+        return json.dumps(told | {"out": str(out.absolute()), "public_key": key})
+
+    @classmethod
+    def from_json(cls, text: str) -> "ScoreJob":
+        told = json.loads(text)
+        paths: dict[str, Any] = {name: Path(told[name]) for name in ("model", "visits", "out")}
+        paths["public_key"] = None if told["public_key"] is None else Path(told["public_key"])
+        read_as = make_table_format(**told["read_as"])
+        return cls(**told | paths | {"read_as": read_as, "without": tuple(told["without"])})
+
+
+class WorkerFailed(SafeImputeError):
+    """The process that scored met a fault of ours; its message names the trace."""
+
+
+def score_apart(job: ScoreJob) -> Account:
+    """Score in a child; the result stands at `job.out` only when the child ended well.
+
+    Raises ModelFolderError where the child died, and otherwise what the child refused.
+    """
+    if job.engine == "spark":  # writes its folder itself, whole or not at all
+        return _account(_answer(job.as_json(job.out), job.model))
+    with finished_file(job.out, force=job.force) as partial:
+        return _account(_answer(job.as_json(partial), job.model))
+
+
+def _answer(told: str, model: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "safeimpute.scoring.apart"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603
+        try:
+            said, _ = child.communicate(told)
+        finally:
+            with shielded():
+                _end(child)
+    if child.returncode != 0:
+        raise ModelFolderError(
+            f"the process that loaded the model {model.name!r} and scored ended by itself ({_how(child.returncode)}); "
+            "nothing was written. The folder is not what safeimpute writes, or memory did not suffice: fit again, or "
+            "score the table in parts."
+        )
+    answer: dict[str, Any] = json.loads(said)
+    if "error" in answer:
+        raise _error(answer)
+    return answer
+
+
+def _end(child: "subprocess.Popen[str]") -> None:
+    if child.poll() is None:
+        child.terminate()
+        try:
+            child.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def _how(code: int) -> str:
+    try:
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    except ValueError:
+        return f"signal {-code}"
+
+
+def _error(answer: dict[str, Any]) -> SafeImputeError:
+    kind = getattr(errors, str(answer["error"]), None)
+    if not (isinstance(kind, type) and issubclass(kind, SafeImputeError)):
+        kind = WorkerFailed
+    error = kind.__new__(kind)  # some kinds word their message themselves
+    Exception.__init__(error, str(answer["message"]))
+    return error
+
+
+def _account(answer: dict[str, Any]) -> Account:
+    told = answer["account"]
+    return Account(**told | {"ignored": tuple(told["ignored"])})
+
+
+# ---- what the child does
+
+
+def main() -> None:
+    """Read a job from standard input, do it, answer on standard output."""
+    heed_signals()
+    told, answers = sys.stdin.read(), os.dup(1)
+    os.dup2(2, 1)  # whatever a library prints is no answer
+    try:
+        said: dict[str, Any] = {"account": asdict(_score(ScoreJob.from_json(told)))}
+    except SafeImputeError as error:
+        said = {"error": type(error).__name__, "message": str(error)}
+    except OSError as error:
+        place = f"{error.strerror or type(error).__name__}: {error.filename or 'a file'}"
+        said = {"error": "InputError", "message": f"{place}. Check the path, rights and space."}
+    except MemoryError:
+        said = {
+            "error": "InputError",
+            "message": "the memory of this machine did not suffice. Score in parts.",
+        }
+    except Exception as error:
+        said = {"error": "", "message": our_fault(error)}
+    with os.fdopen(answers, "w", encoding="utf-8") as out:
+        out.write(json.dumps(said))
+
+
+def _score(job: ScoreJob) -> Account:
+    if job.engine == "spark":
+        from safeimpute.scoring.spark import score_files
+
+        return score_files(
+            job.model,
+            job.visits,
+            job.out,
+            columns=job.columns,
+            without=job.without,
+            force=job.force,
+            public_key=job.public_key,
+        )
+    from safeimpute.records.known_values import record_released, refuse_known_values
+    from safeimpute.records.new_visits import read_new_visits
+    from safeimpute.records.tables import read_visits
+    from safeimpute.records.writers.guarded_csv import write_csv
+    from safeimpute.runtime.files import disk_faults, sha256_of
+    from safeimpute.scoring.scorer import Scorer
+
+    scorer, told = Scorer.load(job.model, public_key=job.public_key), job.read_as
+    table = read_visits(
+        job.visits,
+        job.columns,
+        date_format=told.date_format,
+        decimal=told.decimal,
+        separator=told.separator,
+        unit_of=told.units,
+        time=scorer.reading.time,
+    )
+    new = read_new_visits(table, scorer.reading, job.without)
+    refuse_known_values(new.arrays, job.out, job.visits, job.model.resolve().parent)
+    result = scorer.score_whole(table, job.without)
+    with disk_faults(job.out):
+        if job.out.suffix == ".csv":
+            write_csv(result.table, job.out)
+        else:
+            result.table.write_parquet(job.out)
+    if warning := record_released(job.out, sha256_of(job.out), result.table, new.arrays):
+        sys.stderr.write(f"safeimpute: {warning}\n")
+    return result.account
+
+
+if __name__ == "__main__":
+    main()
