@@ -33,6 +33,12 @@ def score(
     engine: Annotated[
         str, typer.Option(help="local, or spark (a table larger than this machine).")
     ] = "local",
+    ledger: Annotated[
+        Path | None,
+        typer.Option(
+            help="Ledger of nights (SQLite): a visit decided once stays decided, and an alarm of monitor is heard."
+        ),
+    ] = None,
     columns: opt.Rename = "",
     without: Annotated[
         str,
@@ -50,6 +56,8 @@ def score(
     if engine not in ("local", "spark"):
         raise OptionError(f"--engine {engine!r} is not known: local or spark.")
     require_new(out, force=force)
+    if engine == "spark" and ledger is not None:
+        raise OptionError("--ledger is kept by the local engine only: score the night's patients with it.")
     if engine == "spark":
         from safeimpute.scoring.spark import score_files
 
@@ -57,23 +65,27 @@ def score(
             model, new_visits, out, columns=opt.renames(columns), without=opt.names(without), force=force
         )
     else:
-        account = _score_here(model, new_visits, out, columns, without)
+        account = _score_here(model, new_visits, out, columns, without, ledger)
     if not quiet:
         _say(account, out)
 
 
-def _score_here(model: Path, new_visits: Path, out: Path, columns: str, without: str) -> "Account":
+def _score_here(
+    model: Path, new_visits: Path, out: Path, columns: str, without: str, ledger: Path | None
+) -> "Account":
     from safeimpute.errors import OptionError
     from safeimpute.records.tables import read_visits
     from safeimpute.records.writers.guarded_csv import write_csv
     from safeimpute.runtime.files import finished_file
+    from safeimpute.scoring.night_ledger import NightLedger
     from safeimpute.scoring.scorer import Scorer
 
     if out.suffix not in (".parquet", ".csv"):
         raise OptionError(f"{out.name!r} has no suffix to write by: .parquet or .csv.")
-    scorer = Scorer.load(model)
+    scorer = Scorer.load_watched(model) if ledger is None else Scorer.load(model)
     table = read_visits(new_visits, opt.renames(columns))
-    result = scorer.score_whole(table, opt.names(without))
+    kept = None if ledger is None else NightLedger(ledger)
+    result = scorer.score_whole(table, opt.names(without), kept)
     with finished_file(out) as partial:
         if out.suffix == ".csv":
             write_csv(result.table, partial)
@@ -92,6 +104,8 @@ def _say(account: "Account", out: Path) -> None:
     missing = account.released + sum(account.withheld.values())
     typer.echo(f"{account.target} missing at {missing:,} visits")
     typer.echo(f"  released  {account.released:>7,}  ({account.released / max(missing, 1):.0%})")
+    if account.earlier:
+        typer.echo(f"  of all    {account.earlier:>7,}  decided on an earlier night, as they were")
     typer.echo(f"  withheld  {missing - account.released:>7,}")
     for reason, count in account.withheld.items():
         typer.echo(f"            {count:>7,}  {reason}")

@@ -212,11 +212,16 @@ def load_catalogue(added: Path | None = None) -> Catalogue:
     """The bundled catalogue, with the labs of a user's TOML file added to it."""
     bundled = _bundled()
     if added is None:
-        return _validated(bundled, "the bundled catalogue")
+        return _bundled_catalogue()
     extra = _user_labs(added)
     if known := sorted(set(extra) & set(bundled["labs"])):
         raise OptionError(f"{added}: {', '.join(known)} already in the catalogue. Give the lab another name.")
     return _validated(bundled | {"labs": bundled["labs"] | extra}, str(added))
+
+
+@cache
+def _bundled_catalogue() -> Catalogue:
+    return _validated(_bundled(), "the bundled catalogue")
 
 
 @cache

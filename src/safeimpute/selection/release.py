@@ -30,7 +30,6 @@ from safeimpute.selection.p_values import Ranked, conformal_p_values, fewest_cal
 from safeimpute.selection.reasons import NOT_PROMISED, RISK_ABOVE_CUTOFF
 from safeimpute.settings import ClaimName, PromiseName, Settings
 
-
 HOPEFUL = 2.0  # times the level: what the risks may predict for a group's threshold to be tried
 
 
