@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from helpers.nights import CUT, before, drifted, fitted, hospital, months, saved
-from helpers.scored_cohorts import fitted_cohort
+from helpers.scored_cohorts import fit_visits, fitted_cohort
 from safeimpute.cli import app
 from safeimpute.errors import GuaranteeRefused, OptionError
 from safeimpute.records.new_visits import read_new_visits
@@ -172,6 +172,23 @@ def test_a_change_of_unit_is_found_the_same_night(place: tuple[Scorer, NightLedg
     assert fixed.alarm, "an alarm stands until somebody answers it"
     recalibrate(scorer, ledger, since=CUT)
     assert not monitor(scorer, table, ledger).alarm
+
+
+@pytest.mark.full
+def test_groups_are_recalibrated_each(tmp_path: Path) -> None:
+    imputer = fit_visits(before(), "later", fdr=0.25, tolerance=0.8, groups=("sex",))
+    imputer.save(tmp_path / "model")
+    scorer, ledger = Scorer.load(tmp_path / "model"), NightLedger(tmp_path / "l.sqlite")
+    assert set(scorer.model.cutoffs) == {0, 1}
+    found = monitor(scorer, drifted(months(18), CUT + 30.4 * 6), ledger)
+    assert found.alarm
+    assert set(found.entered.part.tolist()) == {0, 1}
+    for part in (0, 1):
+        cutoff = found.entered.cutoff[(found.entered.part == part) & found.entered.inside]
+        assert set(cutoff.tolist()) == {scorer.model.cutoffs[part].risk}
+    anew = recalibrate(scorer, ledger)
+    assert set(anew.cutoffs) == {0, 1}
+    assert scorer.score_whole(months(18), ledger=ledger).account.no_promise == ""
 
 
 def test_one_odd_value_is_no_change_of_unit() -> None:

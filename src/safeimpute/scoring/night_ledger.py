@@ -36,8 +36,8 @@ CREATE TABLE entry (
   number INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, model TEXT NOT NULL, lab TEXT NOT NULL,
   visit INTEGER NOT NULL, patient INTEGER NOT NULL, day REAL NOT NULL, month TEXT NOT NULL,
   measured INTEGER NOT NULL, late INTEGER NOT NULL, inside INTEGER NOT NULL, part INTEGER NOT NULL,
-  value REAL, risk REAL, odds REAL, cutoff REAL, risky INTEGER NOT NULL, strange INTEGER NOT NULL, ratio REAL, groups TEXT NOT NULL,
-  UNIQUE (model, lab, visit, measured));
+  value REAL, risk REAL, odds REAL, cutoff REAL, risky INTEGER NOT NULL, strange INTEGER NOT NULL, ratio REAL,
+  groups TEXT NOT NULL, UNIQUE (model, lab, visit, measured));
 CREATE TABLE event (
   number INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, model TEXT NOT NULL,
   kind TEXT NOT NULL CHECK (kind IN ('alarm', 'recalibrated')), told TEXT NOT NULL);
