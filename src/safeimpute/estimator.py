@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from safeimpute.errors import GuaranteeRefused, NotFittedError, VisitsError
-from safeimpute.records.checks import numbers
+from safeimpute.records.checks import numbers, require_same_clock
 from safeimpute.records.imputations import imputation_table
 from safeimpute.records.new_visits import reading_of
 from safeimpute.records.tables import like, to_polars
@@ -144,6 +144,7 @@ class SafeImputer(Drawing):
         if on_visits is not None:
             on_visits(prepared)
         require_known_units(settings, arrays)
+        require_same_clock(settings.since, prepared.time)
         require_promisable(arrays, settings)
         fitted, calibrated = fit_question(
             arrays,
@@ -280,7 +281,7 @@ class SafeImputer(Drawing):
                 "the preset 'paper' cannot score new visits: its network knows only the visits of the graph it was "
                 "trained on. Fit the preset 'best'."
             )
-        reading = reading_of(self.visits_, column_choice(settings))
+        reading = reading_of(self.visits_, column_choice(settings), past_only=settings.past_only)
         self.scorer_ = Scorer(frozen, reading, settings)
         return self.scorer_
 
@@ -323,7 +324,7 @@ class SafeImputer(Drawing):
         parts = ModelParts(
             settings=settings,
             unit=target_unit(settings),
-            reading=reading_of(self.visits_, column_choice(settings)),
+            reading=reading_of(self.visits_, column_choice(settings), past_only=settings.past_only),
             fingerprint=self.visits_.fingerprint,
             patients=self.visits_.patients,
             calibrated=self.calibrated_,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from safeimpute.errors import OptionError
+from safeimpute.runtime.moments import days_of, read_moment
 from safeimpute.runtime.options import CHECKED, Option, checked
 from safeimpute.runtime.options import parameters_of as parameters_of
 
@@ -368,6 +369,15 @@ class Settings:
             "whose LAB__known, where the table has it, is not later. The claim later implies it."
         ),
     ] = False
+    since: Annotated[
+        float | str | None,
+        Option(
+            "With the claim later: calibrate on what came since this date; everything is learnt from all the same.",
+            takes="a date such as 2026-01-31, or a number of days where the table counts days",
+            default="the whole record",
+            reads=read_moment,
+        ),
+    ] = None
     interval: Annotated[float, Option("Coverage of the interval from lower to upper.", above=0, below=1)] = (
         0.9
     )
@@ -402,6 +412,10 @@ class Settings:
             object.__setattr__(self, "claim", DEFAULT_CLAIM[self.preset])
         if self.claim == "later":
             object.__setattr__(self, "past_only", True)
+        if self.since is not None and self.claim != "later":
+            raise OptionError(
+                f"since needs the claim 'later': the claim {self.claim!r} speaks for the whole record."
+            )
         if self.preset == "paper" and self.claim != "visits":
             raise OptionError(
                 f"claim {self.claim!r} needs the preset 'best': the preset 'paper' makes the claim 'visits' only."
@@ -414,6 +428,11 @@ class Settings:
             raise OptionError(
                 "past_only needs the preset 'best': the paper's graph joins visits to later ones as well."
             )
+
+    @property
+    def since_days(self) -> float | None:
+        """`since` as the visits count time: days, from 1970 on where it is a date."""
+        return None if self.since is None else days_of(self.since)
 
     @property
     def allowed_error(self) -> "Tolerance":

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from safeimpute.measuring.features import measuring_table
 from safeimpute.records.arrays import VisitArrays
 from safeimpute.records.clocks import first_row_to_know, known_at_visit
+from safeimpute.records.history import NONE
+from safeimpute.records.own_visits import nearest_own_visits
 from safeimpute.records.simulate import simulate
 from safeimpute.records.visits import ColumnChoice, prepare_visits
 from safeimpute.settings import BestSettings
@@ -56,8 +59,9 @@ def test_first_row_to_know_is_the_plain_definition(seed: int) -> None:
     found = first_row_to_know(table)
     for lab in range(2):
         for row in range(15):
-            own = [j for j in range(row + 1) if patient[j] == patient[row]]
-            clock = np.fmax(known[own, lab], time[own]).max()  # in turn: not before those drawn earlier
+            clock = np.fmax(
+                known[row, lab], time[row]
+            )  # its own: an earlier value on its way is no reason to wait
             later = [j for j in range(row + 1, 15) if patient[j] == patient[row] and time[j] >= clock]
             last = max(j for j in range(15) if patient[j] == patient[row])
             assert found[row, lab] == (later[0] if later else last + 1)
@@ -74,6 +78,46 @@ def test_values_not_known_by_a_visit_change_nothing_there(visits: VisitArrays, s
         assert after[row].tobytes() == before[row].tobytes()
         seen_late += int(np.sum(unknown[: row + 1] & ~np.isnan(shown.labs[: row + 1])))
     assert seen_late > 50  # values drawn by then, yet unknown, were really among those changed
+
+
+def as_of(visits: VisitArrays, row: int) -> VisitArrays:
+    """The table as it stood at a visit's own time: no later visit, and no result still on its way."""
+    assert visits.known is not None
+    there = visits.time <= visits.time[row]
+    late = visits.known > visits.time[row]
+    labs, known = (np.where(late, np.nan, each) for each in (visits.labs, visits.known))
+    return replace(visits, labs=labs, known=known).take(there)
+
+
+def test_a_visit_is_seen_at_fit_as_it_was_at_night(visits: VisitArrays, source: Source) -> None:
+    """Evidence and measuring features from the whole record equal those from that night's table, to the byte."""
+    shown = partly_hidden(visits)
+    whole = matrix(shown, source)
+    measuring = measuring_table(shown, past_only=True, calendar=False).matrix
+    assert shown.known is not None
+    overtaken = 0
+    for row in range(0, len(visits), 5):
+        night = as_of(shown, row)
+        here = int(np.flatnonzero(night.visit_key == shown.visit_key[row])[0])
+        assert matrix(night, source)[here].tobytes() == whole[row].tobytes()
+        found = measuring_table(night, past_only=True, calendar=False).matrix[here]
+        assert found.tobytes() == measuring[row].tobytes()
+        own = (shown.patient == shown.patient[row]) & (shown.time < shown.time[row])
+        clocks = shown.known[own, shown.target]
+        overtaken += bool(np.any(np.diff(clocks[~np.isnan(clocks)]) < 0))
+    assert overtaken > 5  # results really overtook one another
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 3))
+@settings(max_examples=50, deadline=None)
+def test_nearest_known_visits_agree_with_a_search_by_hand(seed: int, before: int) -> None:
+    rng = np.random.default_rng(seed)
+    patient = np.unique(np.sort(rng.integers(0, 4, 25)), return_inverse=True)[1].astype(np.int64)
+    observed, known_from = rng.random(25) < 0.6, np.arange(25) + 1 + rng.integers(0, 5, 25)
+    found = nearest_own_visits(patient, observed, before, 0, known_from)
+    for i in range(25):
+        own = [j for j in range(i) if patient[j] == patient[i] and observed[j] and known_from[j] <= i]
+        assert [j for j in found[i].tolist() if j != NONE] == own[::-1][:before]
 
 
 def test_a_late_value_counts_once_it_is_known(visits: VisitArrays, source: Source) -> None:

@@ -103,6 +103,38 @@ def test_under_later_too(spark: Any, later: Path, visits: pl.DataFrame) -> None:
     assert rows(score(spark.createDataFrame(moved.to_arrow()), later)).equals(local)
 
 
+def test_a_night_on_a_cluster(spark: Any, later: Path, visits: pl.DataFrame, tmp_path: Path) -> None:
+    """The records of those who came since, brought home; and an alarm heard by every worker."""
+    from safeimpute.scoring.monitor import monitor
+    from safeimpute.scoring.night_ledger import NightLedger
+    from safeimpute.scoring.spark import records_since, score
+    from safeimpute.scoring.standing import POINTER, watched_by
+
+    scorer = Scorer.load(later)
+    moved = visits.with_columns(pl.col("time") + pl.when(pl.col("age") > 60).then(9_000.0).otherwise(0.0))
+    table = spark.createDataFrame(moved.to_arrow())
+    brought = records_since(table, later)
+    came = moved.filter(pl.col("time") > scorer.model.until)["subject_id"].unique()
+    expected = moved.filter(pl.col("subject_id").is_in(came.implode()))
+    columns = expected.columns
+    assert brought.select(columns).sort(KEYS).equals(expected.sort(KEYS))
+    ledger = NightLedger(tmp_path / "l.sqlite")
+    one = monitor(scorer, brought, ledger)
+    assert one.new == (moved["time"] > scorer.model.until).sum()
+    ledger.record(scorer.identity, "alarm", {"found": ["x"], "began": None}, ledger_number(ledger, scorer))
+    assert watched_by(later, ledger.path)
+    try:
+        assert not rows(score(table, later))["released"].any()
+    finally:
+        (later / POINTER).unlink()
+    assert rows(score(table, later))["released"].any()
+
+
+def ledger_number(ledger: Any, scorer: Scorer) -> int:
+    events = ledger.events(scorer.identity)
+    return events[-1].number if events else 0
+
+
 def test_timestamps_and_text_identifiers(spark: Any, fitted: Path, visits: pl.DataFrame) -> None:
     from safeimpute.scoring.spark import score
 

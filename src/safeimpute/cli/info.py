@@ -104,15 +104,16 @@ def _scoring_in_words(scoring: dict[str, Any] | None) -> dict[str, str]:
         f"{scoring['panel_visits']:,} measured visits to find analogues among, in {scoring['folds']} folds"
     )
     if scoring["no_promise"]:
-        return {"panel": panel, "new visits": f"no guarantee: {scoring['no_promise']}"}
+        helped = {"would help": scoring["help"]} if scoring["help"] else {}
+        return {"panel": panel, "new visits": f"no guarantee: {scoring['no_promise']}"} | helped
     cutoffs = [_cutoff_in_words(each) for each in scoring["cutoffs"].values()]
-    return {"panel": panel, "cut-off": "; ".join(cutoffs) or "none"}
+    helped = {"would help": scoring["help"]} if scoring["help"] else {}
+    return {"panel": panel, "cut-off": "; ".join(cutoffs) or "none"} | helped
 
 
 def _cutoff_in_words(cutoff: dict[str, Any]) -> str:
-    ground = (
-        f"worth {cutoff['visits']:,.0f} measured visits of {cutoff['patients']:,.0f} patients of equal size"
-    )
+    visits, patients = cutoff["visits"], cutoff["patients"]
+    ground = f"measured visits worth {visits:,.0f} of equal weight, of patients worth {patients:,.0f}"
     if cutoff["risk"] is None:
         return f"none keeps the level ({ground})"
     return f"risk {cutoff['risk']:.4g} ({ground})"

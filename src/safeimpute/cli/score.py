@@ -36,6 +36,12 @@ def score(
     engine: Annotated[
         str, typer.Option(help="local, or spark (a table larger than this machine).")
     ] = "local",
+    ledger: Annotated[
+        Path | None,
+        typer.Option(
+            help="Ledger of nights (SQLite): a visit decided once stays decided, and an alarm of monitor is heard."
+        ),
+    ] = None,
     columns: opt.Rename = "",
     without: Annotated[
         str,
@@ -60,6 +66,8 @@ def score(
         raise OptionError(f"--engine {engine!r} is not known: local or spark.")
     if engine == "local" and out.suffix not in (".parquet", ".csv"):
         raise OptionError(f"{out.name!r} has no suffix to write by: .parquet or .csv.")
+    if engine == "spark" and ledger is not None:
+        raise OptionError("--ledger is kept by the local engine only: score the night's patients with it.")
     if engine == "spark" and read_as != TableFormat():
         raise OptionError(
             "Spark reads parquet as it is: --date-format, --decimal, --separator and --unit-of are for csv."
@@ -73,6 +81,7 @@ def score(
         read_as=read_as,
         engine=engine,
         public_key=require_signature,
+        ledger=ledger,
         force=force,
     )
     if engine == "spark":  # takes its place itself
@@ -94,6 +103,8 @@ def _say(account: "Account", out: Path) -> None:
     missing = account.released + sum(account.withheld.values())
     typer.echo(f"{account.target} missing at {missing:,} visits")
     typer.echo(f"  released  {account.released:>7,}  ({account.released / max(missing, 1):.0%})")
+    if account.earlier:
+        typer.echo(f"  of all    {account.earlier:>7,}  decided on an earlier night, as they were")
     typer.echo(f"  withheld  {missing - account.released:>7,}")
     for reason, count in account.withheld.items():
         typer.echo(f"            {count:>7,}  {reason}")

@@ -254,13 +254,18 @@ def load_catalogue(added: Path | None = None) -> Catalogue:
     """The bundled catalogue, with the labs and diseases of a user's TOML file added to it."""
     bundled = _bundled()
     if added is None:
-        return _validated(bundled, "the bundled catalogue")
+        return _bundled_catalogue()
     own = _users(added)
     extra = own.get("labs", {})
     if known := sorted(set(extra) & set(bundled["labs"])):
         raise OptionError(f"{added}: {', '.join(known)} already in the catalogue. Give the lab another name.")
     document = bundled | {"labs": bundled["labs"] | extra, "diseases": own.get("diseases", {})}
     return _validated(document, str(added))
+
+
+@cache
+def _bundled_catalogue() -> Catalogue:
+    return _validated(_bundled(), "the bundled catalogue")
 
 
 @cache

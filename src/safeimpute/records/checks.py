@@ -136,6 +136,18 @@ def _floats(column: pl.Series, purpose: str) -> FloatArray:
     return values.fill_null(np.nan).to_numpy().astype(np.float64)
 
 
+def require_same_clock(since: float | str | None, time: pl.Series) -> None:
+    """A date is compared with dates, a number of days with numbers of days."""
+    text = time.dtype in (pl.String, pl.Categorical, pl.Enum)
+    counted = time.cast(pl.String).str.strip_chars().cast(pl.Float64, strict=False) if text else time
+    dates = counted.null_count() > 0 if text else not time.dtype.is_numeric()
+    if since is not None and isinstance(since, str) != dates:
+        kind, other = ("dates", "a number") if dates else ("numbers of days", "a date")
+        raise VisitsError(
+            f"column {time.name!r} (time) holds {kind}, and since was given as {other}. Write it as the table does."
+        )
+
+
 def refuse_near_copies(columns: dict[str, FloatArray], target: str) -> None:
     """A column that nearly repeats the target would leak the answer into the input."""
     truth = columns[target]

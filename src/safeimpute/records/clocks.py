@@ -17,7 +17,8 @@ def known_at_visit(visits: VisitArrays) -> BoolArray:
 def first_row_to_know(visits: VisitArrays) -> IntArray:
     """Per value the first later row of the patient that may use it, or one past the patient's last row.
 
-    Values come to be used in the order of their visits: one known out of turn waits for those before it.
+    Each value by its own clock alone: one that overtakes an earlier value still on its way is used at once, as it is
+    at night, when nobody can tell that the earlier one will come.
     """
     rows = np.arange(len(visits))
     next_row = np.repeat(rows[:, None] + 1, visits.labs.shape[1], axis=1)
@@ -27,9 +28,14 @@ def first_row_to_know(visits: VisitArrays) -> IntArray:
         np.isnan(visits.labs), np.nan, visits.known
     )  # a hidden value's clock is hidden too
     reported = [_first_row_at_or_after(visits, known) for known in known_times.T]
-    waiting = np.maximum(next_row, np.stack(reported, axis=1))
-    in_turn: IntArray = np.maximum.accumulate(waiting, axis=0)  # no row reaches past its patient's last
-    return in_turn
+    waiting: IntArray = np.maximum(next_row, np.stack(reported, axis=1))
+    return waiting
+
+
+def on_its_way(visits: VisitArrays, lab: int) -> BoolArray:
+    """Visits whose value of a lab was drawn, and not yet known by the visit's own time: missing, as of then."""
+    late: BoolArray = ~np.isnan(visits.labs[:, lab]) & ~known_at_visit(visits)[:, lab]
+    return late
 
 
 def _first_row_at_or_after(visits: VisitArrays, moment: FloatArray) -> IntArray:

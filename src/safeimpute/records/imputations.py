@@ -70,4 +70,4 @@ def imputation_table(
 
 def _finite(values: FloatArray) -> pl.Series:
     """Null in place of NaN and infinity."""
-    return pl.Series(np.where(np.isfinite(values), values, np.nan), dtype=pl.Float64).fill_nan(None)
+    return pl.Series(np.where(np.isfinite(values), values, np.nan), dtype=pl.Float64, nan_to_null=True)

@@ -35,6 +35,7 @@ class Reading:
     categories: dict[str, tuple[str, ...]]  # levels met at fit
     clocks: bool = False  # the fitted table said when values became known
     fine: tuple[str, ...] = ()  # text of many levels, used for who gets measured
+    clocked: tuple[str, ...] = ()  # labs whose LAB__known the model counts on
 
     @property
     def encoded(self) -> tuple[str, ...]:
@@ -47,8 +48,9 @@ class Reading:
         return (*self.labs, *self.attributes, *self.categories, *self.fine)
 
 
-def reading_of(visits: Visits, choice: ColumnChoice) -> Reading:
+def reading_of(visits: Visits, choice: ColumnChoice, *, past_only: bool = False) -> Reading:
     """How the table of a fit was read; numbers stand first among its attributes, under their own names."""
+    clocked = tuple(name for name in visits.labs if name + KNOWN in visits.roles) if past_only else ()
     encoded = visits.arrays.attribute_names
     numbers = [name for name, column in zip(visits.attributes, encoded, strict=False) if name == column]
     levels: dict[str, tuple[str, ...]] = {}
@@ -68,6 +70,7 @@ def reading_of(visits: Visits, choice: ColumnChoice) -> Reading:
         levels,
         clocks=visits.arrays.known is not None,
         fine=visits.arrays.fine_names,
+        clocked=clocked,
     )
 
 
@@ -141,6 +144,12 @@ def require_readable(columns: Sequence[str], reading: Reading, without: Sequence
             raise VisitsError(
                 f"column {name!r} ({kind} of the fitted model) is not in the table. Rename the column that holds it, "
                 "or say that nobody measured it: --without, or without= in Python (nothing is promised then)."
+            )
+    for name in reading.clocked:
+        if name not in without and name + KNOWN not in columns:
+            raise VisitsError(
+                f"column {name + KNOWN!r} (when {name} became known, as the fitted table said) is not in the table: "
+                "what was known by a visit's time cannot be told. Add it; an empty cell means at the visit."
             )
 
 

@@ -16,11 +16,31 @@ def nearest_own_visits(
     """
     rows = np.flatnonzero(observed)
     here = np.arange(len(patient))
+    if known_from is not None and np.any(np.diff(known_from[rows]) < 0):
+        return _known_out_of_turn(patient, observed, before, after, known_from)
     earlier = np.searchsorted(rows if known_from is None else known_from[rows] - 1, here)
     later = np.searchsorted(rows, here) + observed
     positions = [earlier - 1 - step for step in range(before)] + [later + step for step in range(after)]
     found = [_row_of_same_patient(rows, position, patient) for position in positions]
     return np.stack(found, axis=1) if found else np.empty((len(patient), 0), np.int64)
+
+
+def _known_out_of_turn(
+    patient: IntArray, observed: BoolArray, before: int, after: int, known_from: IntArray
+) -> IntArray:
+    """The same where some values became known before earlier ones: looks back visit by visit, never ahead."""
+    here = np.arange(len(patient))
+    found, filled = np.full((len(here), before + after), NONE, np.int64), np.zeros(len(here), np.int64)
+    looking, back = here[1:], 1
+    while len(looking):
+        looking = looking[(looking >= back) & (filled[looking] < before)]
+        looking = looking[patient[looking - back] == patient[looking]]
+        row = looking - back
+        known = observed[row] & (known_from[row] <= looking)
+        found[looking[known], filled[looking[known]]] = row[known]
+        filled[looking[known]] += 1
+        back += 1
+    return found
 
 
 def take(values: FloatArray, rows: IntArray) -> FloatArray:

@@ -20,3 +20,4 @@ class Account:
         default_factory=dict
     )  # category -> rows with a level never met at fit
     advice: str = ""  # what would help where nothing is released
+    earlier: int = 0  # decided on an earlier night, by the ledger

@@ -36,18 +36,22 @@ class ScoreJob:
     read_as: TableFormat = field(default_factory=TableFormat)
     engine: str = "local"
     public_key: Path | None = None
+    ledger: Path | None = None  # of nights
     force: bool = False
 
     def as_json(self, out: Path) -> str:
         told = asdict(self) | {name: str(getattr(self, name).absolute()) for name in ("model", "visits")}
-        key = None if self.public_key is None else str(self.public_key.absolute())
-        return json.dumps(told | {"out": str(out.absolute()), "public_key": key})
+        for name in ("public_key", "ledger"):
+            place = getattr(self, name)
+            told[name] = None if place is None else str(place.absolute())
+        return json.dumps(told | {"out": str(out.absolute())})
 
     @classmethod
     def from_json(cls, text: str) -> "ScoreJob":
         told = json.loads(text)
         paths: dict[str, Any] = {name: Path(told[name]) for name in ("model", "visits", "out")}
-        paths["public_key"] = None if told["public_key"] is None else Path(told["public_key"])
+        for name in ("public_key", "ledger"):
+            paths[name] = None if told[name] is None else Path(told[name])
         read_as = make_table_format(**told["read_as"])
         return cls(**told | paths | {"read_as": read_as, "without": tuple(told["without"])})
 
@@ -162,9 +166,11 @@ def _score(job: ScoreJob) -> Account:
     from safeimpute.records.tables import read_visits
     from safeimpute.records.writers.guarded_csv import write_csv
     from safeimpute.runtime.files import disk_faults, sha256_of
+    from safeimpute.scoring.night_ledger import NightLedger
     from safeimpute.scoring.scorer import Scorer
 
-    scorer, told = Scorer.load(job.model, public_key=job.public_key), job.read_as
+    load = Scorer.load_watched if job.ledger is None else Scorer.load
+    scorer, told = load(job.model, public_key=job.public_key), job.read_as
     table = read_visits(
         job.visits,
         job.columns,
@@ -176,7 +182,8 @@ def _score(job: ScoreJob) -> Account:
     )
     new = read_new_visits(table, scorer.reading, job.without)
     refuse_known_values(new.arrays, job.out, job.visits, job.model.resolve().parent)
-    result = scorer.score_whole(table, job.without)
+    kept = None if job.ledger is None else NightLedger(job.ledger)
+    result = scorer.score_whole(table, job.without, kept)
     with disk_faults(job.out):
         if job.out.suffix == ".csv":
             write_csv(result.table, job.out)

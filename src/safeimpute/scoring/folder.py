@@ -19,20 +19,22 @@ from safeimpute.records.new_visits import Reading
 from safeimpute.runtime.files import finished_folder, sha256_of
 from safeimpute.runtime.text import plain_text
 from safeimpute.scoring.frozen import FrozenModel
+from safeimpute.scoring.reference import Reference
 from safeimpute.scoring.signature import SIGNATURE, private_key, require_signed, sign_manifest
 from safeimpute.scoring.soundness import require_sound, require_visit_arrays
 from safeimpute.selection.calibrate import Calibrated
 from safeimpute.selection.cutoff import Cutoff
 from safeimpute.selection.groups import Grouping, Merged
 from safeimpute.selection.intervals import IntervalGround
+from safeimpute.selection.late import late_results
 from safeimpute.settings import Settings, make_settings
 from safeimpute.splits.questions import question_for
 from safeimpute.splits.streams import ties
 from safeimpute.systems.best.system import FrozenBest
 from safeimpute.systems.protocol import Estimates
-from safeimpute.systems.state import Arrays, Plain
+from safeimpute.systems.state import Arrays, Plain, from_state, state_of
 
-FORMAT = 4
+FORMAT = 5
 MANIFEST = "model.json"
 TENSORS = "arrays.safetensors"
 STATE = "state.json"
@@ -88,6 +90,7 @@ class SavedModel:
             measuring=self._measuring(),
             grouping=self._grouping(),
             risk_cap=settings.risk_cap,
+            late=late_results(visits, settings),
         )
 
     def frozen(self) -> FrozenModel:
@@ -117,6 +120,10 @@ class SavedModel:
             grouping=self._grouping(),
             merged=_merged(facts["groups"]),
             risk_cap=self.settings.risk_cap,
+            reference=from_state(Reference, self._named("reference."), self.plain["reference"]),
+            help=facts["help"],
+            since=facts["since"],
+            until=facts["until"],
         )
 
     def _grouping(self) -> Grouping | None:
@@ -158,6 +165,8 @@ def save_model(folder: Path, parts: ModelParts) -> None:
         arrays, plain["system"] = frozen.system.state()
         tensors |= {f"system.{name}": array for name, array in arrays.items()}
         tensors |= {"interval.ratio": frozen.intervals.ratio, "interval.reached": frozen.intervals.reached}
+        arrays, plain["reference"] = state_of(frozen.reference)
+        tensors |= {f"reference.{name}": array for name, array in arrays.items()}
         if frozen.measuring is not None:
             arrays, plain["measuring"] = frozen.measuring.state()
             tensors |= {f"measuring.{name}": array for name, array in arrays.items()}
@@ -177,6 +186,20 @@ def save_model(folder: Path, parts: ModelParts) -> None:
         _write(partial, facts, tensors, plain)
         if parts.key_file is not None:
             sign_manifest(partial / MANIFEST, private_key(parts.key_file))
+
+
+def save_calibrated(
+    folder: Path, saved: SavedModel, frozen: FrozenModel, told: dict[str, Any], *, force: bool = False
+) -> None:
+    """Write a model with another calibration: what it learnt stays as it was; `told` says on what it rests."""
+    arrays, reference = state_of(frozen.reference)
+    tensors = saved.tensors | {f"reference.{name}": array for name, array in arrays.items()}
+    tensors |= {"interval.ratio": frozen.intervals.ratio, "interval.reached": frozen.intervals.reached}
+    written = ("format", "safeimpute", "written", "packages", "files", "checksum")
+    facts = {name: each for name, each in saved.manifest.items() if name not in written}
+    facts |= {"scoring": _scoring_facts(frozen), "calibrated_on": told, "looked": True}
+    with finished_folder(folder, force=force) as partial:
+        _write(partial, facts, tensors, saved.plain | {"reference": reference})
 
 
 def _visit_tensors(parts: ModelParts) -> Arrays:
@@ -200,6 +223,9 @@ def _scoring_facts(frozen: FrozenModel) -> dict[str, Any]:
         "calendar": frozen.calendar,
         "coverage": frozen.coverage,
         "no_promise": frozen.no_promise,
+        "help": frozen.help,
+        "since": frozen.since,
+        "until": frozen.until,
         "cutoffs": {str(group): asdict(cutoff) for group, cutoff in frozen.cutoffs.items()},
         "groups": None if frozen.merged is None else {str(k): v for k, v in frozen.merged.cells.items()},
         "panel_visits": sum(len(model.source.panel.target) for model in frozen.system.models),
@@ -258,7 +284,7 @@ def _read_tensors(path: Path) -> Arrays:
 
 def _reading(stored: dict[str, Any]) -> Reading:
     categories = {name: tuple(levels) for name, levels in stored["categories"].items()}
-    lists = {name: tuple(stored[name]) for name in ("labs", "attributes", "fine")}
+    lists = {name: tuple(stored[name]) for name in ("labs", "attributes", "fine", "clocked")}
     return Reading(**stored | lists | {"categories": categories})
 
 

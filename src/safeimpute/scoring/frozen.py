@@ -5,7 +5,7 @@ of its own fold, which never saw it. A visit's decision depends on its own patie
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,9 +15,11 @@ from safeimpute.measuring.features import measuring_table
 from safeimpute.measuring.model import MeasuringModel
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 from safeimpute.runtime.memory import Size, scored_at_once
+from safeimpute.scoring.reference import Reference, learn_reference
 from safeimpute.selection.calibrate import Calibrated, Range, capped, evidence_scope, uses_calendar
 from safeimpute.selection.cutoff import Cutoff
 from safeimpute.selection.groups import Grouping, Merged
+from safeimpute.selection.help import what_would_help
 from safeimpute.selection.intervals import IntervalGround
 from safeimpute.selection.reasons import OUT_OF_SCOPE
 from safeimpute.selection.release import Decision, decide_by_cutoff, withhold_all
@@ -25,6 +27,7 @@ from safeimpute.settings import Settings
 from safeimpute.systems.best.system import FrozenBest
 from safeimpute.systems.protocol import Estimates
 
+NO_SHIFT = (0.0, 1.0)
 VISITS_AT_ONCE = 20_000  # at most; bounds memory, portions hold whole patients
 
 
@@ -40,10 +43,15 @@ class FrozenModel:
     past_only: bool
     calendar: bool
     coverage: float
+    reference: Reference
     no_promise: str = ""  # why nothing is promised; empty where something is
     grouping: Grouping | None = None
     merged: Merged | None = None  # which of its cells stand together
     risk_cap: float | None = None
+    help: str = ""  # what would help where nothing is released
+    since: float | None = None  # first time calibrated on; earlier visits are outside the promise
+    until: float = -np.inf  # last time of the fitted table: what is later came since
+    shift: tuple[float, float] = NO_SHIFT  # log odds of being unmeasured = first + second x those learnt
 
 
 def freeze(
@@ -68,10 +76,14 @@ def freeze(
         past_only=settings.past_only,
         calendar=uses_calendar(settings),
         coverage=settings.interval,
+        reference=learn_reference(calibrated, decision, settings),
         no_promise=no_promise,
         grouping=calibrated.grouping,
         merged=decision.merged,
         risk_cap=calibrated.risk_cap,
+        help=what_would_help(calibrated, decision, settings),
+        since=settings.since_days,
+        until=float(calibrated.question.visits.time.max()),
     )
 
 
@@ -86,13 +98,20 @@ class Scored:
     released: BoolArray
     reason: NDArray[np.str_]
     cutoff: FloatArray
+    inside: BoolArray  # the promise, measured or not
+    group: IntArray  # the level holds within each; 0 where there are none
 
 
-def score_visits(visits: VisitArrays, model: FrozenModel, *, promised: bool = True) -> Scored:
-    """Score a table, portion by portion; without `promised`, nothing is released."""
+def score_visits(
+    visits: VisitArrays, model: FrozenModel, *, promised: bool = True, measured_too: bool = False
+) -> Scored:
+    """Score a table, portion by portion; without `promised`, nothing is released.
+
+    Visits with a measured target are estimated only if `measured_too`, as if it were missing; NaN elsewhere.
+    """
     at_once = scored_at_once(_size_of(visits, model), VISITS_AT_ONCE)
     parts = [
-        _score_portion(visits.take(rows), model, promised=promised)
+        _score_portion(visits.take(rows), model, promised=promised, measured_too=measured_too)
         for rows in _portions(visits.patient, at_once)
     ]
     return parts[0] if len(parts) == 1 else _joined(parts)
@@ -110,10 +129,12 @@ def _size_of(visits: VisitArrays, model: FrozenModel) -> Size:
     )
 
 
-def _score_portion(visits: VisitArrays, model: FrozenModel, *, promised: bool) -> Scored:
-    estimates = model.system.estimate(visits)
+def _score_portion(visits: VisitArrays, model: FrozenModel, *, promised: bool, measured_too: bool) -> Scored:
+    candidate = np.isnan(visits.target_values)
+    wanted = np.ones(len(visits), dtype=bool) if measured_too else candidate
+    estimates = model.system.estimate(visits, wanted=wanted)
     outside = evidence_scope(estimates, model.plausible)
-    weight, outside[OUT_OF_SCOPE] = _weigh(visits, model)
+    weight, outside[OUT_OF_SCOPE] = _weigh(visits, model, wanted)
     outside |= capped(estimates.risk, model.risk_cap)
     group = _group(visits, estimates, model)
     if group is not None:
@@ -121,7 +142,9 @@ def _score_portion(visits: VisitArrays, model: FrozenModel, *, promised: bool) -
     decision = decide_by_cutoff(estimates.risk, outside, model.cutoffs, group)
     if not promised or model.no_promise:
         decision = withhold_all(decision, model.no_promise)
-    candidate = np.isnan(visits.target_values)
+    inside = np.isfinite(estimates.risk)
+    for visits_outside in outside.values():
+        inside &= ~visits_outside
     half = model.intervals.radii(weight, model.coverage) * estimates.spread
     return Scored(
         estimates,
@@ -131,6 +154,8 @@ def _score_portion(visits: VisitArrays, model: FrozenModel, *, promised: bool) -
         decision.released & candidate,
         decision.reason,
         decision.cutoff,
+        inside,
+        np.zeros(len(visits), np.int64) if group is None else group,
     )
 
 
@@ -140,13 +165,23 @@ def _group(visits: VisitArrays, estimates: Estimates, model: FrozenModel) -> Int
     return model.merged.of(model.grouping.cells(visits, estimates.value))
 
 
-def _weigh(visits: VisitArrays, model: FrozenModel) -> tuple[FloatArray, BoolArray]:
-    """Odds of being unmeasured, and the visits no promise covers."""
-    if model.measuring is None:
-        return np.ones(len(visits)), np.ones(len(visits), dtype=bool)
+def _weigh(visits: VisitArrays, model: FrozenModel, wanted: BoolArray) -> tuple[FloatArray, BoolArray]:
+    """Odds of being unmeasured at the wanted visits, and the visits no promise covers."""
+    odds, outside = np.ones(len(visits)), np.ones(len(visits), dtype=bool)
+    if model.measuring is None or not wanted.any():
+        return odds, outside
     table = measuring_table(visits, past_only=model.past_only, calendar=model.calendar)
-    found = model.measuring.weigh(table, visits.time, model.system.fold(visits))
-    return found.odds, found.outside
+    some = replace(table, matrix=table.matrix[wanted], visits=table.visits[wanted])
+    found = model.measuring.weigh(some, visits.time[wanted], model.system.fold(visits)[wanted])
+    odds[wanted], outside[wanted] = shifted(found.odds, model.shift), found.outside
+    return odds, outside if model.since is None else outside | (visits.time < model.since)
+
+
+def shifted(odds: FloatArray, shift: tuple[float, float]) -> FloatArray:
+    """Odds of being unmeasured as nights since the fit have them; those of the fit where nothing moved."""
+    if shift == NO_SHIFT:
+        return odds
+    return np.asarray(np.exp(shift[0] + shift[1] * np.log(odds)), dtype=np.float64)
 
 
 def _portions(patient: IntArray, at_once: int) -> Iterator[BoolArray]:
@@ -172,6 +207,6 @@ def _joined(parts: list[Scored]) -> Scored:
     )
     rest = {
         name: np.concatenate([getattr(part, name) for part in parts])
-        for name in ("weight", "candidate", "half_width", "released", "reason", "cutoff")
+        for name in ("weight", "candidate", "half_width", "released", "reason", "cutoff", "inside", "group")
     }
     return Scored(joined, **rest)

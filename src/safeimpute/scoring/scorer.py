@@ -1,9 +1,9 @@
 """Scorer: a fitted model kept warm; tables of new visits in, imputation tables out, without refitting."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -18,6 +18,10 @@ from safeimpute.scoring.frozen import FrozenModel, Scored, score_visits
 from safeimpute.selection.claims import Promised, promise_in_words, without_promise
 from safeimpute.selection.reasons import OUT_OF_SCOPE
 from safeimpute.settings import Settings
+
+if TYPE_CHECKING:
+    from safeimpute.scoring.night_ledger import NightLedger
+    from safeimpute.scoring.standing import Standing
 
 
 class ScoredTable(NamedTuple):
@@ -39,11 +43,17 @@ class Scorer:
         How the fitted table was read, column by column.
     settings : Settings
         What the fit was told.
+    identity : str
+        Checksum of the model's folder, by which a ledger of nights knows it; empty for a model not saved.
+    standing : Standing, optional
+        What an alarm or a recalibration left, where `load_watched` found one; it is in `model` already.
     """
 
     model: FrozenModel
     reading: Reading
     settings: Settings
+    identity: str = ""  # of the model's folder; a ledger knows the model by it
+    standing: "Standing | None" = None  # what the ledger that watches the model says
 
     @classmethod
     def load(cls, folder: str | Path, *, public_key: str | Path | None = None) -> Self:
@@ -59,9 +69,20 @@ class Scorer:
         from safeimpute.scoring.folder import load_model
 
         saved = load_model(Path(folder), None if public_key is None else Path(public_key))
-        return cls(saved.frozen(), saved.reading, saved.settings)
+        return cls(saved.frozen(), saved.reading, saved.settings, str(saved.manifest["checksum"]))
 
-    def score(self, visits: Any, without: Sequence[str] = ()) -> Any:
+    @classmethod
+    def load_watched(cls, folder: str | Path, *, public_key: str | Path | None = None) -> Self:
+        """The same as it may be used tonight: silenced by an alarm, or recalibrated, if monitor watches the folder."""
+        from safeimpute.scoring.standing import in_force, standing_in
+
+        scorer = cls.load(folder, public_key=public_key)
+        standing = standing_in(Path(folder), scorer.identity)
+        if standing is None:
+            return scorer
+        return replace(scorer, model=in_force(scorer.model, standing), standing=standing)
+
+    def score(self, visits: Any, without: Sequence[str] = (), ledger: "NightLedger | None" = None) -> Any:
         """One row per visit whose target is missing, as `SafeImputer.impute` gives them.
 
         Parameters
@@ -70,18 +91,30 @@ class Scorer:
             pandas, polars or pyarrow; the columns of the fitted table.
         without : sequence of str
             Labs or attributes the table lacks; nothing is promised then.
+        ledger : NightLedger, optional
+            Where decisions are kept: a visit decided on an earlier night stays decided.
         """
-        return like(self.score_whole(visits, without).table, visits)
+        return like(self.score_whole(visits, without, ledger).table, visits)
 
-    def score_whole(self, visits: Any, without: Sequence[str] = ()) -> ScoredTable:
+    def score_whole(
+        self, visits: Any, without: Sequence[str] = (), ledger: "NightLedger | None" = None
+    ) -> ScoredTable:
         """The same with what is promised and what was left out, in words."""
         new = read_new_visits(to_polars(visits), self.reading, without)
         require_same_units(self.settings, new.arrays, self.typical())
-        scored = score_visits(new.arrays, self.model, promised=not without)
+        if ledger is None:
+            return self._told(new, score_visits(new.arrays, self.model, promised=not without), without, 0)
+        from safeimpute.scoring.decided_nights import score_with_ledger
+
+        tonight, scored, earlier = score_with_ledger(self, new.arrays, ledger, promised=not without)
+        return replace(self, model=tonight)._told(new, scored, without, earlier)
+
+    def _told(self, new: NewVisits, scored: Scored, without: Sequence[str], earlier: int) -> ScoredTable:
         table = self.table(new, scored, scored.candidate)
         withheld = table.filter(~pl.col("released"))["reason"].value_counts(sort=True)
         account = self.account(
             without,
+            earlier=earlier,
             visits=len(new.arrays),
             patients=int(new.arrays.patient[-1]) + 1,
             released=int(table["released"].sum()),
@@ -125,10 +158,12 @@ class Scorer:
 
     def _advice(self, released: int, withheld: dict[str, int]) -> str:
         """What would help where nothing was released."""
-        if released or not withheld or self.model.no_promise:
+        if released or not withheld:
             return ""
-        if all(cutoff.risk is None for cutoff in self.model.cutoffs.values()):
-            return "no risk kept the level at the fit: fit with a higher level, a wider tolerance or more patients."
+        if self.model.help:
+            return self.model.help
+        if self.model.no_promise:
+            return ""
         if next(iter(withheld)) == OUT_OF_SCOPE and self.model.calendar:
             return (
                 "most visits lie outside what the fit could speak for, later than its last visit for instance: to "

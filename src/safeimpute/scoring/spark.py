@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from safeimpute.scoring.account import Account
 from safeimpute.scoring.folder import verified_manifest
 from safeimpute.scoring.frozen import score_visits
 from safeimpute.scoring.scorer import Scorer
+from safeimpute.scoring.standing import Standing, in_force
 from safeimpute.selection.reasons import IN_WORDS
 
 if TYPE_CHECKING:
@@ -75,9 +76,34 @@ def score(
         The model folder is damaged or foreign.
     """
     _require_spark()
-    scorer = Scorer.load(model)
+    scorer = Scorer.load_watched(model)
     _require_units(visits, scorer)
     return _listed(_every_visit(visits, Path(model), scorer, without, partitions))
+
+
+def records_since(visits: "DataFrame", model: str | Path, day: float | None = None) -> pl.DataFrame:
+    """The whole records of the patients who came after a day, on the driver: what a night's monitor and score take.
+
+    Parameters
+    ----------
+    visits : pyspark.sql.DataFrame
+        The cluster's table; time is a number of days or a date.
+    model : path
+        A model folder; its last fitted day is the default.
+    day : float, optional
+        Days as the model counts them; from 1970 on for dates.
+    """
+    from pyspark.sql import functions as f
+
+    _require_spark()
+    scorer = Scorer.load(model)
+    reading, since = scorer.reading, scorer.model.until if day is None else day
+    read = _on_the_wall(visits.select(*columns_read(visits.columns, reading)))
+    when = f.col(reading.time)
+    if dict(read.dtypes)[reading.time] in ("date", "timestamp_ntz"):
+        when = f.datediff(when.cast("date"), f.lit("1970-01-01").cast("date"))
+    came = read.filter(when > since - 1).select(reading.subject).distinct()
+    return pl.DataFrame(pl.from_arrow(read.join(came, on=reading.subject, how="left_semi").toArrow()))
 
 
 def score_files(
@@ -116,7 +142,7 @@ def score_files(
     """
     from pyspark.sql import Observation
 
-    session, scorer = _session(), Scorer.load(model, public_key=public_key)
+    session, scorer = _session(), Scorer.load_watched(model, public_key=public_key)
     table = _read(session, visits, columns or {})
     _require_units(table, scorer)
     counts = Observation()
@@ -216,7 +242,10 @@ def _every_visit(
     whole = read.repartition(parts, reading.subject).sortWithinPartitions(reading.subject, reading.time)
     schema = _schema(read, reading)
     return whole.mapInArrow(
-        partial(_score_batches, archive=archive, without=tuple(without), schema=schema), schema
+        partial(
+            _score_batches, archive=archive, without=tuple(without), schema=schema, standing=scorer.standing
+        ),
+        schema,
     )
 
 
@@ -311,10 +340,16 @@ def _warm_scorer(archive: str) -> Scorer:
 
 
 def _score_batches(
-    batches: "Iterator[pa.RecordBatch]", archive: str, without: tuple[str, ...], schema: "StructType"
+    batches: "Iterator[pa.RecordBatch]",
+    archive: str,
+    without: tuple[str, ...],
+    schema: "StructType",
+    standing: Standing | None,
 ) -> "Iterator[pa.RecordBatch]":
-    """Score a partition, patient by patient as they stream by."""
+    """Score a partition, patient by patient as they stream by; `standing` is what an alarm or recalibration left."""
     scorer = _warm_scorer(archive)
+    if standing is not None:
+        scorer = replace(scorer, model=in_force(scorer.model, standing))
     for frame in _whole_patients(batches, scorer.reading.subject):
         new = read_new_visits(frame, scorer.reading, without)
         scored = score_visits(new.arrays, scorer.model, promised=not without)

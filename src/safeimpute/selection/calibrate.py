@@ -16,6 +16,7 @@ from safeimpute.runtime.progress import Progress, silent
 from safeimpute.selection.bounds import Bound
 from safeimpute.selection.groups import Grouping, make_grouping, require_groups
 from safeimpute.selection.intervals import IntervalGround, interval_ground
+from safeimpute.selection.late import calibrated_on, decide_at_night, late_results
 from safeimpute.selection.reasons import NO_EVIDENCE, OUT_OF_RANGE, OUT_OF_SCOPE, RISK_ABOVE_CAP
 from safeimpute.selection.release import Decision, Ground, Rule, bound_of, decide, entries_of, grid_of
 from safeimpute.selection.sensitivity import UnderDoubt, released_under_doubt
@@ -43,6 +44,7 @@ class Calibrated:
     diagnosis: MeasuringDiagnosis | None = None
     grouping: Grouping | None = None  # where the level shall hold within groups
     risk_cap: float | None = None
+    late: BoolArray | None = None  # under claim later: results still on their way at the visit's own time
 
     @property
     def candidates(self) -> IntArray:
@@ -71,14 +73,16 @@ class Calibrated:
 
     def release(self, tolerance: Tolerance, rule: Rule) -> Decision:
         """Decide every candidate: the only place where calibration errors are used."""
-        return decide(self.ground(tolerance), rule)
+        ground = self.ground(tolerance)
+        return decide(ground, rule) if self.late is None else decide_at_night(ground, self.late, rule)
 
     @property
     def intervals(self) -> IntervalGround:
         """What intervals are made from: the errors at judged visits."""
         judged = self.question.judged
         error = np.abs(self.estimates.value - self.truth)[judged]
-        return interval_ground(error, self.estimates.spread[judged], self.weight[judged])
+        weight = self.weight if self.late is None else self.weight + self.late
+        return interval_ground(error, self.estimates.spread[judged], weight[judged])
 
     def half_widths(self, coverage: float) -> FloatArray:
         """Half the width of each candidate's interval."""
@@ -138,11 +142,11 @@ def calibrate(
     `limits` of the target that decisions hang on are where groups by value divide.
     """
     visits = question.visits
-    outside = evidence_scope(estimates, plausible)
+    outside, recent = evidence_scope(estimates, plausible), calibrated_on(visits, settings)
     weight, measuring, diagnosis = np.ones(len(visits)), None, None
-    if weigh and settings.claim != "visits" and question.candidate.any():
-        measuring, found, diagnosis = _weigh(question, settings)
-        weight, outside[OUT_OF_SCOPE] = found.odds, found.outside
+    if weigh and settings.claim != "visits" and (question.candidate & recent).any():
+        measuring, found, diagnosis = _weigh(question, settings, recent)
+        weight, outside[OUT_OF_SCOPE] = found.odds, found.outside | ~recent
     tie = ties(visits.visit_key, settings.random_state)
     grouping = None
     if settings.groups:
@@ -160,6 +164,7 @@ def calibrate(
         diagnosis,
         grouping,
         settings.risk_cap,
+        late_results(visits, settings),
     )
 
 
@@ -176,12 +181,14 @@ def capped(risk: FloatArray, cap: float | None) -> dict[str, BoolArray]:
     return {} if cap is None else {RISK_ABOVE_CAP: risk > cap}
 
 
-def _weigh(question: Question, settings: Settings) -> tuple[MeasuringModel, Weights, MeasuringDiagnosis]:
+def _weigh(
+    question: Question, settings: Settings, recent: BoolArray
+) -> tuple[MeasuringModel, Weights, MeasuringDiagnosis]:
     visits, seed, folds = question.visits, settings.random_state, settings.best.folds
     calendar = uses_calendar(settings)
     table = measuring_table(visits, past_only=settings.past_only, calendar=calendar)
     fold = fold_of(visits.patient_key, seed, folds)
-    measured, candidate = question.judged, question.candidate
+    measured, candidate = question.judged & recent, question.candidate & recent
     model = learn_measuring(table, visits.time, fold, folds, measured, candidate, seed, calendar=calendar)
     found = model.weigh(table, visits.time, fold)
     told = diagnose(model, table, found.odds, found.outside, measured, candidate, visits.patient)

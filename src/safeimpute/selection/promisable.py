@@ -5,6 +5,7 @@ import numpy as np
 from safeimpute.errors import GuaranteeRefused, VisitsError
 from safeimpute.records.arrays import VisitArrays
 from safeimpute.selection.cutoff import enough
+from safeimpute.selection.late import calibrated_on
 from safeimpute.selection.ledger import Worth
 from safeimpute.selection.p_values import fewest_calibration
 from safeimpute.selection.release import too_few
@@ -27,6 +28,7 @@ def require_promisable(visits: VisitArrays, settings: Settings) -> None:
                 f"ones are {there}. Give more measured visits or a higher level."
             )
         return
+    measured &= calibrated_on(visits, settings)
     worth = Worth(float(measured.sum()), float(len(np.unique(visits.patient[measured]))))
     if not enough(worth, settings.fdr):
         raise GuaranteeRefused(f"{too_few(settings.fdr, worth)}.")

@@ -77,11 +77,14 @@ class Estimates:
 
 
 def join_estimates(visits: int, parts: list[tuple[BoolArray, Estimates]]) -> Estimates:
-    """Estimates of some visits each, put together."""
+    """Estimates of some visits each, put together; NaN, and no evidence, at visits of no part."""
+    if not parts:
+        nowhere = np.full(visits, np.nan)
+        return Estimates(nowhere, nowhere, nowhere, np.ones(visits, dtype=bool))
     first = parts[0][1]
-    value, risk, spread = (np.empty(visits) for _ in range(3))
-    nothing = np.empty(visits, dtype=bool)
-    signals = {name: np.empty(visits) for name in first.signals}
+    value, risk, spread = (np.full(visits, np.nan) for _ in range(3))
+    nothing = np.ones(visits, dtype=bool)
+    signals = {name: np.full(visits, np.nan) for name in first.signals}
     for rows, part in parts:
         value[rows], risk[rows], spread[rows], nothing[rows] = (
             part.value,

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from safeimpute.records.arrays import FloatArray, IntArray, VisitArrays
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 from safeimpute.settings import BestSettings
 from safeimpute.systems.best.blend import Blended, blend, convex_weights
 from safeimpute.systems.best.boosted import BoostedTarget, fit_boosted
@@ -41,9 +41,11 @@ class FoldModel:
     calendar: bool
     block_visits: int
 
-    def estimate(self, visits: VisitArrays, device: str = "cpu") -> Estimates:
-        """Value and risk of every visit of a table whose target column holds visible targets only."""
-        wanted = np.ones(len(visits), dtype=bool)
+    def estimate(
+        self, visits: VisitArrays, device: str = "cpu", wanted: BoolArray | None = None
+    ) -> Estimates:
+        """Value and risk of the wanted visits, or all, of a table whose target column holds visible targets only."""
+        wanted = np.ones(len(visits), dtype=bool) if wanted is None else wanted
         evidence = read_evidence(visits, self.source, wanted, self.block_visits, device)
         blended = self.blended(evidence)
         value = self.source.units.labs.in_unit(blended.z, self.source.target)

@@ -32,11 +32,15 @@ class FrozenBest:
         """The fold of every visit's patient."""
         return fold_of(visits.patient_key, self.seed, len(self.models))
 
-    def estimate(self, visits: VisitArrays, device: str = "cpu") -> Estimates:
-        """Value and risk of every visit, by the model of its patient's fold."""
+    def estimate(
+        self, visits: VisitArrays, device: str = "cpu", wanted: BoolArray | None = None
+    ) -> Estimates:
+        """Value and risk of every visit, or of the wanted ones (NaN elsewhere), by the model of its patient's fold."""
         fold = self.fold(visits)
+        chosen = np.ones(len(visits), dtype=bool) if wanted is None else wanted
         parts = [
-            (rows, model.estimate(visits.take(rows), device)) for rows, model in _by_fold(fold, self.models)
+            (rows & chosen, model.estimate(visits.take(rows), device, chosen[rows]))
+            for rows, model in _by_fold(np.where(_any_of(visits.patient, chosen), fold, -1), self.models)
         ]
         return join_estimates(len(visits), parts)
 
@@ -141,6 +145,11 @@ def size_of(visits: VisitArrays, settings: BestSettings, past_only: bool) -> Siz
         own=settings.own_each_way * (1 if past_only else 2),
         analogues=settings.analogues,
     )
+
+
+def _any_of(patient: IntArray, chosen: BoolArray) -> BoolArray:
+    """Visits of patients with a chosen visit."""
+    return np.bincount(patient, chosen, minlength=1)[patient] > 0
 
 
 def _by_fold(fold: IntArray, models: tuple[FoldModel, ...]) -> Iterator[tuple[BoolArray, FoldModel]]:

@@ -1,0 +1,148 @@
+"""`safeimpute monitor` and `recalibrate`: whether the promise still holds, and a new cut-off when it does not."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from safeimpute.cli import options as opt
+from safeimpute.cli.score import Model
+
+ALARM = 3  # exit code
+Measured = Annotated[
+    Path,
+    typer.Argument(
+        help="Visits as they are now: each patient's record whole, with what was measured since the fit.",
+        show_default=False,
+    ),
+]
+Ledger = Annotated[
+    Path,
+    typer.Option(help="The ledger of nights (SQLite), made where it does not exist.", show_default=False),
+]
+
+
+@opt.takes(opt.MEMORY)
+def monitor(
+    model: Model,
+    measured: Measured,
+    ledger: Ledger,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for the report; that of an earlier night is replaced.")
+    ] = Path("out/monitor"),
+    columns: opt.Rename = "",
+    quiet: opt.Quiet = False,
+) -> None:
+    """Impute what was measured since the fit as if it were missing, and say whether the promise still holds.
+
+    Exit code 3: an alarm stands. From then on score promises nothing until recalibrate.
+    """
+    from safeimpute.evaluation.monitor_summary import in_words, summarise_monitoring
+    from safeimpute.records.tables import read_visits
+    from safeimpute.report.monitor_page import write_monitor_report
+    from safeimpute.scoring.monitor import monitor as look
+    from safeimpute.scoring.monitor import require_visits_since
+    from safeimpute.scoring.night_ledger import NightLedger
+    from safeimpute.scoring.scorer import Scorer
+    from safeimpute.scoring.standing import watched_by
+
+    scorer = Scorer.load(model)
+    found = look(scorer, read_visits(measured, opt.renames(columns)), NightLedger(ledger))
+    if not found.alarm:
+        require_visits_since(found)
+    if not watched_by(model, ledger):
+        typer.echo(f"safeimpute: {model} cannot be written: give score the --ledger each night.", err=True)
+    summary = summarise_monitoring(found, scorer)
+    write_monitor_report(out, summary)
+    if not quiet:
+        typer.echo("\n".join(in_words(summary)))
+        typer.echo(f"Report: {out / 'monitor.html'}")
+    if found.alarm:
+        raise typer.Exit(ALARM)
+
+
+@opt.takes(opt.MEMORY)
+def recalibrate(
+    model: Model,
+    ledger: Annotated[
+        Path | None, typer.Option(help="The ledger of nights, after an alarm.", show_default=False)
+    ] = None,
+    visits: Annotated[
+        Path | None,
+        typer.Option(
+            help="Or a whole table of which the fit saw a sample: the model calibrated on all of it goes to --out.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for that model.", show_default=False)
+    ] = None,
+    engine: Annotated[str, typer.Option(help="For --visits: local, or spark.")] = "local",
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="First day to calibrate on, as the visits count time.",
+            show_default="when the alarm's evidence began to grow",
+        ),
+    ] = None,
+    columns: opt.Rename = "",
+    force: opt.Force = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Set a new cut-off without refitting: from the ledger of nights after an alarm, or from a whole table."""
+    from safeimpute.errors import OptionError
+
+    if (ledger is None) == (visits is None):
+        raise OptionError(
+            "give --ledger (after an alarm) or --visits (a table the fit saw a sample of), not both."
+        )
+    if ledger is not None:
+        _from_ledger(model, ledger, since, quiet=quiet)
+    elif visits is not None:
+        _from_table(model, visits, out, engine, columns, force=force, quiet=quiet)
+
+
+def _from_table(
+    model: Path, visits: Path, out: Path | None, engine: str, columns: str, *, force: bool, quiet: bool
+) -> None:
+    from safeimpute.errors import OptionError
+
+    if out is None:
+        raise OptionError("--visits needs --out: the folder for the calibrated model.")
+    if engine not in ("local", "spark"):
+        raise OptionError(f"--engine {engine!r} is not known: local or spark.")
+    if engine == "spark":
+        from safeimpute.scoring.spark_calibrate import calibrate_files_on_spark as calibrate_files
+    else:
+        from safeimpute.scoring.calibrate_table import calibrate_files
+
+    found = calibrate_files(model, visits, out, columns=opt.renames(columns), force=force)
+    if quiet:
+        return
+    typer.echo(f"Calibrated on {found.measured:,} measured visits of {found.patients:,} patients")
+    typer.echo(
+        f"They are worth {found.effective_visits:,.0f} visits of equal weight, of {found.effective_patients:,.0f} "
+        "patients"
+    )
+    if found.auc is not None:
+        typer.echo(f"Who gets measured: AUC {found.auc:.3f} (0.5: measuring looks random)")
+    typer.echo(f"Model: {out}; safeimpute doctor {out} shows its cut-off")
+
+
+def _from_ledger(model: Path, ledger: Path, since: str | None, *, quiet: bool) -> None:
+    from safeimpute.runtime.moments import days_of
+    from safeimpute.scoring.night_ledger import NightLedger
+    from safeimpute.scoring.recalibrate import recalibrate as set_anew
+    from safeimpute.scoring.scorer import Scorer
+
+    found = set_anew(Scorer.load(model), NightLedger(ledger), None if since is None else days_of(since))
+    if quiet:
+        return
+    cutoffs = [each for each in found.cutoffs.values() if each.risk is not None]
+    typer.echo(f"Calibrated on {found.values:,} values measured since day {found.since:g}")
+    if not cutoffs:
+        typer.echo("No risk keeps the level on them: nothing is released. Recalibrate later, or fit anew.")
+    for each in cutoffs:
+        typer.echo(
+            f"New cut-off: risk {each.risk:.4g} (share of unacceptable values below it {each.share:.3f})"
+        )
