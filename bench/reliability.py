@@ -164,7 +164,7 @@ def collect() -> list[dict[str, Any]]:
     ]
     done = subprocess.run(told, cwd=ROOT, capture_output=True, text=True, check=False)
     line = next((each for each in done.stdout.splitlines() if each.startswith("CASES ")), None)
-    if line is None:
+    if line is None or done.returncode:
         raise SystemExit(done.stdout[-2000:] + done.stderr[-2000:])
     found: list[dict[str, Any]] = json.loads(line.removeprefix("CASES "))
     return found

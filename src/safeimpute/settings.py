@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from safeimpute.errors import OptionError
 from safeimpute.runtime.moments import days_of, read_moment
 from safeimpute.runtime.options import CHECKED, Option, checked
+from safeimpute.runtime.options import as_names as _names
 from safeimpute.runtime.options import parameters_of as parameters_of
 
 if TYPE_CHECKING:
@@ -27,13 +28,6 @@ BY_PRESET: Any = None  # until `Settings` has looked at the preset
 def _a_name(given: Any) -> Any:
     if isinstance(given, str) and not given.strip():
         raise ValueError("empty")
-    return given
-
-
-def _names(given: Any) -> Any:
-    """Names in one text, comma separated, as a tuple."""
-    if isinstance(given, str):
-        return tuple(part.strip() for part in given.split(",") if part.strip())
     return given
 
 
@@ -68,60 +62,6 @@ LOG = Option(
     reads=_auto_or_names,
 )
 NO_LOG = replace(LOG, default="no lab")  # the paper takes no logarithm
-
-
-def _separator(given: Any) -> Any:
-    """`tab` is how a tab is typed."""
-    found = "\t" if given in ("tab", "\\t") else given
-    if not isinstance(found, str) or len(found) != 1 or found.isalnum() or found in "\"'.-+ \r\n":
-        raise ValueError("not a separator")
-    return found
-
-
-@dataclass(frozen=True)
-class TableFormat:
-    """How a file of visits is written, where it is not written plainly."""
-
-    __pydantic_config__: ClassVar[Any] = CHECKED
-
-    date_format: Annotated[
-        str | None,
-        Option(
-            "How dates are written in the file.",
-            takes="the order of day, month and four-digit year, such as DD.MM.YYYY or MM/DD/YYYY HH:MM",
-            default="year first, 2024-03-31",
-        ),
-    ] = None
-    decimal: Annotated[Literal[".", ","], Option("Decimal mark of a csv file.")] = "."
-    separator: Annotated[
-        str,
-        Option(
-            "What separates the columns of a csv file.", takes="one mark such as ; or tab", reads=_separator
-        ),
-    ] = ","
-    unit_of: Annotated[
-        tuple[str, ...],
-        Option(
-            "Labs whose column is in another unit of the catalogue: converted when the file is read.",
-            takes="LAB=UNIT such as glucose=mmol/L, comma separated",
-            default="every lab in the catalogue's unit",
-            reads=_names,
-        ),
-    ] = ()
-
-    def __post_init__(self) -> None:
-        if self.decimal == self.separator:
-            raise OptionError(
-                "a comma cannot be both the decimal mark and the separator. Give --separator, such as ';'."
-            )
-        if wrong := [each for each in self.unit_of if not all(map(str.strip, (each + "=").split("=")[:2]))]:
-            raise OptionError(f"unit_of (--unit-of) {wrong[0]!r} is not understood. Write LAB=UNIT.")
-
-    @property
-    def units(self) -> dict[str, str]:
-        """The unit of every lab that has another."""
-        pairs = (each.partition("=") for each in self.unit_of)
-        return {lab.strip(): unit.strip() for lab, _, unit in pairs}
 
 
 @dataclass(frozen=True)
@@ -440,11 +380,6 @@ class Settings:
         from safeimpute.tolerance import parse_tolerance
 
         return parse_tolerance(self.tolerance)
-
-
-def make_table_format(**given: Any) -> TableFormat:
-    """A checked format of a file from options by name (None: not given)."""
-    return checked(TableFormat, {name: value for name, value in given.items() if value is not None})
 
 
 def make_settings(**given: Any) -> Settings:

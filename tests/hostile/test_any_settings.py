@@ -13,7 +13,8 @@ from helpers.fuzzing import fuzzed
 from safeimpute.cli import app
 from safeimpute.errors import OptionError, SafeImputeError
 from safeimpute.runtime.options import Declared, declared
-from safeimpute.settings import Settings, TableFormat, make_settings, make_table_format
+from safeimpute.runtime.table_format import TableFormat, make_table_format
+from safeimpute.settings import Settings, make_settings
 from safeimpute.tolerance import parse_tolerance
 
 pytestmark = pytest.mark.surface("settings")

@@ -63,7 +63,7 @@ def test_a_signal_at_any_moment_leaves_nothing_unfinished(
     process = began(tmp_path / "deep" / "out", "swallow" if moment % 2 else "plain")
     time.sleep(random.Random(f"{number}{moment}").random() * 0.4)
     process.send_signal(number)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=120)
     assert process.returncode == 128 + number, said
     assert said.splitlines()[-1] == "safeimpute: stopped; nothing unfinished was kept."
     assert list(tmp_path.iterdir()) == []
@@ -74,7 +74,7 @@ def test_a_second_signal_does_not_stop_the_clearing_away(tmp_path: Path) -> None
     time.sleep(0.1)
     for _ in range(5):
         process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM
     assert list(tmp_path.iterdir()) == []
 
@@ -90,7 +90,7 @@ def test_what_kill_9_leaves_is_private_named_and_cleared_by_the_next_run(tmp_pat
     left = leftovers_in(tmp_path)
     assert {each.kind for each in left} == {"new", "lock"}
     assert all(each.path.stat().st_mode & 0o077 == 0 for each in left)
-    _, said = began(out).communicate(timeout=30)
+    _, said = began(out).communicate(timeout=120)
     assert "a killed run left something. removed:" in said
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -197,7 +197,7 @@ def test_real_runs_heed_signals_at_random_moments(tmp_path: Path, number: signal
         process.stdout.readline()  # the table was read
         time.sleep(rng.random() * 6)
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=300)
         if process.returncode == 0:  # it had finished
             break
         assert process.returncode == 128 + number, said

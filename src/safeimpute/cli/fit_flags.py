@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from safeimpute.runtime.options import Declared, declared, tables_of
-from safeimpute.settings import Settings, TableFormat, make_table_format
+from safeimpute.runtime.table_format import TableFormat, make_table_format
+from safeimpute.settings import Settings
 
 Flags = dict[str, tuple[Any, Any]]  # name of the parameter -> how it is typed, its default
 OPTIONS = {each.name: each for each in declared(Settings) if len(each.path) == 1}

@@ -4,7 +4,8 @@ import sys
 from itertools import groupby
 
 from safeimpute.runtime.options import Declared, declared
-from safeimpute.settings import Settings, TableFormat
+from safeimpute.runtime.table_format import TableFormat
+from safeimpute.settings import Settings
 
 BEGINNING = """# Options
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from safeimpute.evaluation.drawn_run import DrawsAsked
     from safeimpute.records.looks import Look
     from safeimpute.records.visits import Visits as VisitsTable
-    from safeimpute.settings import Settings, TableFormat
+    from safeimpute.runtime.table_format import TableFormat
+    from safeimpute.settings import Settings
 
 DEMO_OUT = Path("out/demo")  # the demo's own place, which it writes anew each time
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")]

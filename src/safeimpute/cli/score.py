@@ -7,7 +7,7 @@ import typer
 
 from safeimpute.cli import options as opt
 from safeimpute.cli.fit_flags import format_flags, table_format
-from safeimpute.settings import TableFormat
+from safeimpute.runtime.table_format import TableFormat
 
 if TYPE_CHECKING:
     from safeimpute.scoring.account import Account

@@ -12,7 +12,8 @@ from safeimpute.records.bundled import load_pbc
 from safeimpute.records.tables import read_visits
 from safeimpute.records.units import column_choice
 from safeimpute.records.visits import prepare_visits
-from safeimpute.settings import Settings, TableFormat, make_settings, make_table_format
+from safeimpute.runtime.table_format import TableFormat, make_table_format
+from safeimpute.settings import Settings, make_settings
 
 CHOICES = ("tolerance", "fdr", "random_state", "claim", "preset", "promise", "confidence")
 

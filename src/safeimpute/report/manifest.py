@@ -11,7 +11,8 @@ from typing import Any, TypedDict
 from safeimpute import __version__
 from safeimpute.records.visits import Visits
 from safeimpute.runtime.files import sha256_of
-from safeimpute.settings import Settings, TableFormat
+from safeimpute.runtime.table_format import TableFormat
+from safeimpute.settings import Settings
 
 PACKAGES = ("numpy", "scipy", "torch", "lightgbm", "polars", "pyarrow")
 

@@ -10,7 +10,7 @@ from safeimpute.evaluation.summary import FittedImputer, RunSummary, as_second_l
 from safeimpute.records.writers.guarded_csv import write_csv
 from safeimpute.report.manifest import PACKAGES, make_manifest
 from safeimpute.runtime.files import finished_file
-from safeimpute.settings import TableFormat
+from safeimpute.runtime.table_format import TableFormat
 
 __all__ = ["PACKAGES", "save_json", "write_json", "write_run"]
 

@@ -202,3 +202,10 @@ def _bounds(about: Option) -> str:
 
 def _number(bound: float) -> str:
     return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
+
+
+def as_names(given: Any) -> Any:
+    """Names in one text, comma separated, as a tuple."""
+    if isinstance(given, str):
+        return tuple(part.strip() for part in given.split(",") if part.strip())
+    return given

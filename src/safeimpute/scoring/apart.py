@@ -17,9 +17,9 @@ from safeimpute import errors
 from safeimpute.errors import ModelFolderError, SafeImputeError
 from safeimpute.runtime.files import finished_file
 from safeimpute.runtime.signals import heed_signals, shielded
+from safeimpute.runtime.table_format import TableFormat, make_table_format
 from safeimpute.runtime.traces import our_fault
 from safeimpute.scoring.account import Account
-from safeimpute.settings import TableFormat, make_table_format
 
 PATIENCE = 10.0  # seconds that a child which was told to stop has to clear away
 
