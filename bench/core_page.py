@@ -35,6 +35,18 @@ nothing where the rule as it stands releases a few values. The two largest sets 
 | --- | --- | --- | --- | --- | --- |
 """
 
+ALSO = """
+## Also measured
+
+- The demo (`python bench/core_checks.py demo`): of 821 missing cholesterol values 376 to 436 are released over seeds 0
+  to 9, 411 on average (sd 17); never none. The first build released 388, 203 and 271 at seeds 0, 1 and 2.
+- A stored cut-off (`python bench/core_checks.py score`, 20 shifted cohorts of 3,000 patients, MIMIC-IV shape, tolerance
+  0.45, as many new patients scored; 37 % of all imputations are risky): found in 20 of 20 at level 0.3 (pooled share
+  0.300 ± 0.003, power 0.82), 20 of 20 at 0.2 (0.203 ± 0.003, 0.54) and 18 of 20 at 0.1 (0.097 ± 0.005, 0.12). With 90 %
+  confidence: 20 of 20 at 0.3 (0.275, power 0.76, never above the level), 17 of 20 at 0.2 (0.160, 0.29), none at 0.1. The
+  first build found one in 1 of 20 at 0.3.
+"""
+
 
 def write(first: list[dict[str, Any]], new: list[dict[str, Any]], page: Path) -> None:
     """Both tables and what they say."""
@@ -55,7 +67,7 @@ def write(first: list[dict[str, Any]], new: list[dict[str, Any]], page: Path) ->
     text += (
         " --- |" * len(LEVELS) + "\n" + "\n".join(_release(name, row) for name, row in rows.items()) + "\n"
     )
-    page.write_text(text, encoding="utf-8")
+    page.write_text(text + ALSO, encoding="utf-8")
 
 
 def _figures(name: str, before: dict[Any, Any], after: dict[Any, Any]) -> dict[str, Any]:
