@@ -43,8 +43,8 @@ ALSO = """
 - A stored cut-off (`python bench/core_checks.py score`, 20 shifted cohorts of 3,000 patients, MIMIC-IV shape, tolerance
   0.45, as many new patients scored; 37 % of all imputations are risky): found in 20 of 20 at level 0.3 (pooled share
   0.300 ± 0.003, power 0.82), 20 of 20 at 0.2 (0.203 ± 0.003, 0.54) and 18 of 20 at 0.1 (0.097 ± 0.005, 0.12). With 90 %
-  confidence: 20 of 20 at 0.3 (0.275, power 0.76, never above the level), 17 of 20 at 0.2 (0.160, 0.29), none at 0.1. The
-  first build found one in 1 of 20 at 0.3.
+  confidence: 20 of 20 at 0.3 (0.275, power 0.76, never above the level), 17 of 20 at 0.2 (0.160, 0.29), none at 0.1.
+  The first build found one in 1 of 20 at 0.3.
 """
 
 
