@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from helpers.scored_cohorts import cohort_of, fit_visits
+from helpers.scored_cohorts import TOLERANCE, cohort_of, fit_visits
 from safeimpute.cli import app
 from safeimpute.errors import GuaranteeRefused
 from safeimpute.scoring import calibrate_table
@@ -20,13 +20,20 @@ KEPT = ("scoring", "calibrated_on")
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A whole table, and models fitted to a sample of its patients."""
+    """A folder with the whole table, for models fitted to a sample of its patients."""
     folder = tmp_path_factory.mktemp("whole")
     whole = cohort_of(600)
     whole.sample(fraction=1.0, shuffle=True, seed=1).write_parquet(folder / "whole.parquet")
-    sample = whole.filter(pl.col("subject_id") <= 250)
-    fit_visits(sample, "later").save(folder / "average")
-    fit_visits(sample, "later", promise="confident", tolerance=1.0).save(folder / "confident")
+    return folder
+
+
+def model_of(place: Path, promise: str) -> Path:
+    """Fitted to a sample of the patients, once."""
+    folder = place / promise
+    if not folder.exists():
+        sample = cohort_of(600).filter(pl.col("subject_id") <= 250)
+        tolerance = 1.0 if promise == "confident" else TOLERANCE
+        fit_visits(sample, "later", promise=promise, tolerance=tolerance).save(folder)
     return folder
 
 
@@ -35,9 +42,9 @@ def facts(folder: Path) -> dict[str, object]:
     return {name: manifest[name] for name in KEPT} | {"files": manifest["files"]}
 
 
-@pytest.mark.parametrize("promise", ["average", "confident"])
+@pytest.mark.parametrize("promise", ["average", pytest.param("confident", marks=pytest.mark.full)])
 def test_the_cutoff_rests_on_all_patients(place: Path, promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = calibrate_files(place / promise, place / "whole.parquet", place / f"{promise}-one")
+    found = calibrate_files(model_of(place, promise), place / "whole.parquet", place / f"{promise}-one")
     assert found.patients == 600
     assert found.auc is not None
     assert sum(row[0] for row in found.calibration) == found.visits
@@ -54,7 +61,14 @@ def test_the_cutoff_rests_on_all_patients(place: Path, promise: str, monkeypatch
 
 
 def test_the_command_and_doctor(place: Path, tmp_path: Path) -> None:
-    told = ["recalibrate", place / "average", "--visits", place / "whole.parquet", "-o", tmp_path / "new"]
+    told = [
+        "recalibrate",
+        model_of(place, "average"),
+        "--visits",
+        place / "whole.parquet",
+        "-o",
+        tmp_path / "new",
+    ]
     done = CliRunner().invoke(app, [str(each) for each in told], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert "600 patients" in done.output
@@ -62,6 +76,7 @@ def test_the_command_and_doctor(place: Path, tmp_path: Path) -> None:
     assert "cut-off" in said.output
 
 
+@pytest.mark.full
 def test_a_claim_without_a_ledger_is_refused(tmp_path: Path) -> None:
     visits = cohort_of(250)
     fit_visits(visits, "visits").save(tmp_path / "model")
@@ -86,7 +101,7 @@ def test_spark_equals_local_to_the_byte(place: Path, promise: str) -> None:
     session = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     local = place / f"{promise}-local"
-    calibrate_files(place / promise, place / "whole.parquet", local)
+    calibrate_files(model_of(place, promise), place / "whole.parquet", local)
     table = session.read.parquet(str(place / "whole.parquet"))
     for partitions in (1, 3):
         there = place / f"{promise}-spark-{partitions}"

@@ -78,6 +78,7 @@ def test_calibrated_since_a_date() -> None:
     assert not (errors.inside & before).any()
 
 
+@pytest.mark.full
 def test_since_is_written_as_the_table_counts_time() -> None:
     numbers = cohort_of(250)
     dated = numbers.with_columns(

@@ -182,6 +182,7 @@ def test_what_promises_nothing_decides_nothing(tmp_path: Path) -> None:
     assert after.account.released > 0
 
 
+@pytest.mark.full
 def test_the_command_twice_at_once(tmp_path: Path) -> None:
     model, visits = saved(tmp_path), tmp_path / "v.parquet"
     months(4).write_parquet(visits)
