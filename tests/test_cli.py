@@ -91,6 +91,7 @@ def test_run_leaves_the_whole_folder(files: Path) -> None:
     assert len(list((out / "figures").glob("*.svg"))) == len(list((out / "figures").glob("*.png"))) >= 7
 
 
+@pytest.mark.full
 def test_a_level_chosen_after_looking_is_labelled(files: Path) -> None:
     def again(fdr: str, *more: str) -> str:
         out = files / "looked"

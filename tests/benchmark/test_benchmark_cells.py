@@ -132,6 +132,7 @@ def test_misbehaviour_becomes_a_row(tmp_path: Path, study: Study, visits: VisitA
         assert rows[name]["mean_rank"] is None
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("fakes")
 def test_a_hanging_method_is_ended_with_all_it_started(
     tmp_path: Path, study: Study, visits: VisitArrays
@@ -192,6 +193,7 @@ def test_a_benchmark_in_which_nothing_worked_still_reports(
     assert "Without a complete result: mean, best." in page
 
 
+@pytest.mark.full
 def test_a_killed_benchmark_goes_on(tmp_path: Path) -> None:
     file, out = tmp_path / "visits.parquet", tmp_path / "out"
     simulate("mimic4", np.random.default_rng(2), patients=90).visits.write_parquet(file)
@@ -214,6 +216,7 @@ def test_a_killed_benchmark_goes_on(tmp_path: Path) -> None:
     assert {name: row["error"] for name, row in rows.items()} == {"mean": None, "locf": None}
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("fakes")
 @pytest.mark.parametrize("begun", [False, True], ids=["still starting", "at work"])
 def test_a_cell_in_progress_ends_with_a_killed_benchmark(
@@ -347,6 +350,7 @@ def test_a_study_of_an_older_protocol_is_refused(tmp_path: Path, study: Study, v
         read_study(folder)
 
 
+@pytest.mark.full
 def test_cells_run_without_any_dataframe_library(tmp_path: Path, study: Study, visits: VisitArrays) -> None:
     """As on a bare GPU machine: the script beside the work folder, nothing but the array libraries."""
     open_study(tmp_path / "work", study, visits)

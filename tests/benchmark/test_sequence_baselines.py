@@ -20,6 +20,8 @@ from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArra
 from safeimpute.splits.roles import Role, Task, hide, split_visits
 from safeimpute.systems.protocol import Imputer
 
+pytestmark = pytest.mark.full  # every method is fitted in the contract suite of the fast run
+
 METHODS: dict[str, Callable[[float], Imputer]] = {
     "lstm": Lstm,
     "grud": GruD,

@@ -29,6 +29,8 @@ from safeimpute.records.arrays import BoolArray, FloatArray, VisitArrays
 from safeimpute.splits.roles import Task
 from safeimpute.systems.protocol import Imputer
 
+pytestmark = pytest.mark.full  # every method is fitted in the contract suite of the fast run
+
 Table = NDArray[np.float64]
 NOISE = 0.3
 

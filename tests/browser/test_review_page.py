@@ -102,6 +102,7 @@ def test_a_slider_changes_the_count_and_is_marked_as_exploration(page: Page) -> 
     expect(page.locator("#rerun")).to_be_enabled()
 
 
+@pytest.mark.full
 def test_the_button_starts_a_run_that_ends_in_a_labelled_report(page: Page, run_folder: Path) -> None:
     page.keyboard.press("e")
     page.locator("#level").fill("49")

@@ -280,6 +280,7 @@ def test_file_that_is_no_table(tmp_path: Path) -> None:
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.full
 def test_one_patient_gives_a_result(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     table = pl.DataFrame(

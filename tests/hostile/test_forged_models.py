@@ -412,6 +412,7 @@ def test_a_worker_that_dies_takes_nothing_along(
     assert not list(tmp_path.glob(".scored*"))
 
 
+@pytest.mark.full
 def test_scoring_apart_gives_what_scoring_here_gives(model: Path, tmp_path: Path) -> None:
     visits = tmp_path / "new.parquet"
     new_visits(30).write_parquet(visits)

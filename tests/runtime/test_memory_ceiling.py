@@ -96,6 +96,7 @@ def command(visits: Path, out: Path, memory: str) -> list[str]:
     return [sys.executable, "-m", "safeimpute", *given.split()]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "wait4"), reason="needs the peak memory of a child process")
 def test_a_real_run_keeps_the_ceiling(tmp_path: Path) -> None:
     visits = tmp_path / "visits.parquet"
@@ -150,6 +151,7 @@ except OptionError as error:
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs the peak memory of a process")
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_the_ceiling_holds_while_a_table_is_read(tmp_path: Path, kind: str) -> None:

@@ -217,6 +217,7 @@ def test_months() -> None:
     ]
 
 
+@pytest.mark.full
 def test_the_commands(tmp_path: Path) -> None:
     """monitor, its report and exit code; score after an alarm; recalibrate."""
     model, table, ledger = saved(tmp_path), tmp_path / "v.parquet", tmp_path / "l.sqlite"

@@ -79,15 +79,15 @@ def test_held_out_bound_holds_exactly() -> None:
     risk = rng.uniform(0, 1, 400)
     risky = rng.random(400) < risk
     broken = 0
-    for _ in range(200):
+    for _ in range(40):
         judged = rng.permutation(400) < 200
         asked = ~judged
-        for cutoff in (0.1, 0.2, 0.3, 0.5, 0.8):
+        for cutoff in (0.1, 0.3, 0.8):
             found = held_out_bound(risk[judged], risky[judged], risk[asked], cutoff, 0.9)
             if np.sum(risky & asked & (risk <= cutoff)) > found.risky:
                 broken += 1
                 break
-    assert broken <= 20
+    assert broken <= 4 + 3 * 1.9  # a tenth of the divisions and three standard errors
 
 
 def test_gamma_limit_of_equal_amounts_is_poisson() -> None:

@@ -181,6 +181,7 @@ def test_a_folder_that_is_no_run_is_refused(run: RunData) -> None:
         read_run(run.folder)
 
 
+@pytest.mark.full
 def test_a_new_run_is_labelled_as_chosen_after_looking(client: TestClient, run: RunData) -> None:
     config = run.manifest["config"]
     for tolerance in (config["tolerance"], "20.0 %"):

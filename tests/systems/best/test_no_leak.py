@@ -137,13 +137,13 @@ def test_no_measured_visit_sees_itself(kind: str, how: str) -> None:
     """Against the frozen models, every measured visit in turn: first ones, last ones, those in between."""
     whole = base(kind)
     frozen = whole.frozen
-    before = score_visits(whole.arrays, frozen)
+    before = score_visits(whole.arrays, frozen, measured_too=True)
     everything = np.ones(len(whole.arrays), dtype=bool)
     assert scored_bytes(before, everything)["risk"] == said(whole, everything)["risk"]
     seen = np.zeros(len(whole.arrays), dtype=bool)
     for place in (-1, *range(50)):
         rows = one_measured_per_patient(whole.arrays, place)
-        after = score_visits(changed(whole.arrays, rows, how), frozen)
+        after = score_visits(changed(whole.arrays, rows, how), frozen, measured_too=True)
         assert scored_bytes(after, rows) == scored_bytes(before, rows)
         assert (after.reason == before.reason)[rows].all()
         seen |= rows
@@ -182,14 +182,14 @@ def test_other_patients_of_a_scored_table_change_nothing(kind: str) -> None:
     """Given the frozen models, a patient is estimated and weighed the same alone and among others, old and new."""
     whole = base(kind)
     frozen, arrays = whole.frozen, whole.arrays
-    together = score_visits(arrays, frozen)
+    together = score_visits(arrays, frozen, measured_too=True)
     scrambled = changed(arrays, arrays.patient % 2 == 1, "changed")
-    beside = score_visits(scrambled, frozen)
+    beside = score_visits(scrambled, frozen, measured_too=True)
     lonely = np.flatnonzero(np.bincount(arrays.patient) == 1)
     assert len(lonely) > 5, "records of one visit are among them"
     for patient in {*range(0, 40, 2), *lonely[lonely % 2 == 0].tolist()}:
         rows = arrays.patient == patient
-        alone = score_visits(arrays.take(rows), frozen)
+        alone = score_visits(arrays.take(rows), frozen, measured_too=True)
         assert scored_bytes(alone, np.ones(rows.sum(), dtype=bool)) == scored_bytes(together, rows)
         assert scored_bytes(beside, rows) == scored_bytes(together, rows)
         assert np.array_equal(alone.reason, together.reason[rows])
