@@ -6,7 +6,7 @@ BASELINES := .venv-baselines
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-full lint types types-all house bench study results benchmark pictures baselines clean
+.PHONY: demo test test-full lint types house bench study results benchmark pictures baselines clean
 
 demo: $(VENV)/.demo
 	$(BIN)/safeimpute demo
@@ -24,9 +24,6 @@ lint: $(VENV)/.test
 
 types: $(VENV)/.test
 	$(BIN)/mypy
-
-types-all: $(VENV)/.test
-	$(BIN)/mypy src/safeimpute tests bench
 
 # Counts of the code's shape, the walk of one run, and the picture of the packages in docs/architecture.md.
 house: $(VENV)/.test

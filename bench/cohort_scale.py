@@ -157,9 +157,8 @@ def perform(task: str, source: str, *rest: str) -> None:
     result: dict[str, float] = {}
     if task == "count":
         engine = duckdb.connect(config={"memory_limit": "1500MB"})
-        result["rows"] = engine.execute(
-            f"SELECT count(*) FROM read_csv('{source}', all_varchar = true)"
-        ).fetchone()[0]
+        counted = engine.execute(f"SELECT count(*) FROM read_csv('{source}', all_varchar = true)")
+        ((result["rows"],),) = counted.fetchall()
     else:
         from safeimpute.records.catalogue import load_catalogue
         from safeimpute.records.cohort import build_cohort, define_cohort

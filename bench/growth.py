@@ -8,7 +8,7 @@ import numpy as np
 
 Run = dict[str, Any]
 USUAL = {"labs": 10, "neighbours": 16}
-SCORING = ("read evidence", "impute", "score risk")  # what a visit costs that is scored later
+SCORING = ("estimate",)  # what a visit costs that is scored later
 START, END = "<!-- measured: python bench/million.py --fit -->", "<!-- end of measured -->"
 FIT_VISITS, ALL_VISITS = 1_000_000, 100_000_000
 EXECUTORS, CORES = 25, 4  # the named cluster: 25 executors of 4 cores

@@ -24,15 +24,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 STAGES = {
-    "learn units, course, panel": ("imputers.blend:fit_evidence",),
-    "read evidence": ("imputers.blend:read_evidence",),
-    "fit trees": ("imputers.blend:bin_rows", "imputers.blend:fit_boosted"),
-    "fit attention": ("imputers.blend:fit_attention",),
-    "impute": ("imputers.boosted:BoostedTarget.predict", "imputers.attention:AttentionTarget.predict"),
-    "fit risk": ("presets:prepare_risk", "presets:fit_risk"),
-    "score risk": ("risk.learned:FittedRisk.score", "risk.learned:SpreadModel.spread"),
-    "weights": ("pipeline:_weigh",),
-    "release": ("pipeline:release",),
+    "learn units, course, panel": ("systems.best.fold_model:learn_source",),
+    "read evidence to learn from": ("systems.best.fold_model:read_evidence",),
+    "fit trees": ("systems.best.fold_model:bin_rows", "systems.best.fold_model:fit_boosted"),
+    "fit risk": ("systems.best.fold_model:fit_risk",),
+    "estimate": ("systems.best.fold_model:FoldModel.estimate",),
+    "weights": ("selection.calibrate:_weigh",),
+    "release": ("selection.calibrate:decide",),
 }
 TOLERANCE, LEVEL = 0.5, 0.2
 
@@ -81,32 +79,31 @@ def peak_mib() -> float:
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """One fit and release; everything the growth law needs."""
     from big_cohort import big_cohort
-    from safeimpute.systems.presets import BestSettings, Plan
 
-    from safeimpute.selection.claims import Claim
-    from safeimpute.systems.best.blend import BlendSettings
-    from safeimpute.systems.best.evidence import EvidenceSettings
-    from safeimpute.tolerance import Tolerance
+    from safeimpute.selection.calibrate import fit_question
+    from safeimpute.selection.release import rule_of
+    from safeimpute.settings import BestSettings, make_settings
+    from safeimpute.splits.questions import question_for
 
-    pipeline = importlib.import_module("safeimpute.selection.pipeline")
     meter = Meter()
     for stage, paths in STAGES.items():
         for path in paths:
             meter.watch(stage, path)
     arrays, truth = big_cohort(given.visits, given.labs, given.seed)
-    before, tolerance, claim = peak_mib(), Tolerance(absolute=TOLERANCE), Claim(unmeasured=True)
-    best = BestSettings(BlendSettings(EvidenceSettings(analogues=given.neighbours)))
+    before, best = peak_mib(), BestSettings(analogues=given.neighbours)
+    settings = make_settings(
+        target="target", tolerance=TOLERANCE, fdr=LEVEL, random_state=given.seed, best=best
+    )
     wall, cpu = time.perf_counter(), time.process_time()
-    split = pipeline.split_for(claim, arrays, given.seed)
-    plan = Plan("best", tolerance, given.seed, given.device, best=best)
-    scored = pipeline.score_split(arrays, split, claim, plan)
-    rows = scored.candidates()
-    decision = pipeline.release(scored, tolerance, LEVEL, rows, arrays.target_values)
+    question = question_for(arrays, settings)
+    _, calibrated = fit_question(arrays, question, settings, device=given.device)
+    decision = calibrated.release(settings.allowed_error, rule_of(settings))
     spent = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
     rest = {name: spent[name] - sum(each[name] for each in meter.stages.values()) for name in spent}
     meter.add("everything else", rest)
-    error = np.abs(scored.scores.value[rows] - truth[rows])
-    bad = tolerance.risky(scored.scores.value[rows], truth[rows])
+    rows, value = calibrated.candidates, calibrated.estimates.value
+    error = np.abs(value[rows] - truth[rows])
+    risky = settings.allowed_error.risky(value[rows], truth[rows])
     return {
         "visits": len(arrays),
         "labs": given.labs,
@@ -120,7 +117,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         "peak_mib": peak_mib(),
         "mae": float(error.mean()),
         "released": float(decision.released.mean()),
-        "bad_among_released": float(bad[decision.released].mean()) if decision.released.any() else None,
+        "risky_among_released": float(risky[decision.released].mean()) if decision.released.any() else None,
     }
 
 
@@ -133,7 +130,7 @@ def show(found: dict[str, Any]) -> None:
     print(f"  {'all':<28}{total['wall']:9.1f} s {total['cpu']:9.1f} s cpu", end="")
     print(f"  peak {found['peak_mib']:8,.0f} MiB ({found['mib_before']:,.0f} before the fit)")
     print(f"  MAE {found['mae']:.4f}, released {found['released']:.3f}", end="")
-    print(f", of them off by {TOLERANCE} or more: {found['bad_among_released']}")
+    print(f", of them off by {TOLERANCE} or more: {found['risky_among_released']}")
 
 
 def main() -> None:

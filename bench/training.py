@@ -16,11 +16,11 @@ from torch_geometric.nn import GCNConv
 
 from safeimpute.records.simulate import simulate
 from safeimpute.records.visits import ColumnChoice, prepare_visits
+from safeimpute.settings import GcnSettings, GraphSettings, PerturbationSettings
 from safeimpute.splits.roles import hide, split_visits
 from safeimpute.systems.paper.edges import Edges
-from safeimpute.systems.paper.event_graph import GraphSettings, build_graph
-from safeimpute.systems.paper.gcn import FittedGcn, GcnSettings, NodeInputs
-from safeimpute.systems.paper.perturbation import PerturbationSettings
+from safeimpute.systems.paper.event_graph import build_graph
+from safeimpute.systems.paper.gcn import FittedGcn, NodeInputs
 
 
 class PygLayer(nn.Module):
@@ -48,7 +48,8 @@ class PygNetwork(nn.Module):
     def forward(self, states: Tensor, relations: tuple[Tensor, Tensor]) -> Tensor:
         for layer in self.layers:
             states = layer(states, relations)
-        return self.head(states)
+        values: Tensor = self.head(states)
+        return values
 
 
 def edge_index(edges: Edges) -> Tensor:

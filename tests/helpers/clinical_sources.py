@@ -160,7 +160,8 @@ def write_mimic3(records: Records, folder: Path) -> Path:
         | {"VALUENUM": r.value, "VALUEUOM": r.unit}
         for r in records.results
     ]
-    tables = {"PATIENTS": people, "DIAGNOSES_ICD": codes, "ADMISSIONS": stays, "LABEVENTS": events}
+    tables: dict[str, list[dict[str, Any]]] = {"PATIENTS": people, "DIAGNOSES_ICD": codes}
+    tables |= {"ADMISSIONS": stays, "LABEVENTS": events}
     for name, rows in tables.items():
         write_table(rows, folder / f"{name}.csv.gz")
     return folder

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from safeimpute.errors import OptionError
 from safeimpute.neighbours import blocks, kd_trees, search
+from safeimpute.neighbours.pairs import Limits
 from safeimpute.neighbours.search import (
     Neighbours,
     Profiles,
@@ -22,14 +24,15 @@ from safeimpute.neighbours.search import (
 )
 
 Pair = tuple[int, int, float, float]
+Sides = tuple[Profiles, Profiles]
 TREES_OR_BLOCKS = pytest.mark.parametrize("trees", [True, False], ids=["trees", "blocks"])
 
 
 @pytest.fixture
 def small_batches() -> Iterator[None]:
     """Batches so small that a few dozen visits cross every boundary between them."""
-    in_trees = {"_QUERIES_AT_ONCE": 5, "_FIRST_UNCAPPED": 2, "_BYTES_PER_CANDIDATE": 2**15}
-    in_blocks = {"_ROWS_AT_ONCE": 7, "_FIRST_SPAN": 3, "_BYTES_PER_PAIR": 2**14}
+    in_trees: dict[str, Any] = {"_QUERIES_AT_ONCE": 5, "_FIRST_UNCAPPED": 2, "_BYTES_PER_CANDIDATE": 2**15}
+    in_blocks: dict[str, Any] = {"_ROWS_AT_ONCE": 7, "_FIRST_SPAN": 3, "_BYTES_PER_PAIR": 2**14}
     with mock.patch.multiple(kd_trees, **in_trees), mock.patch.multiple(blocks, **in_blocks):
         yield
 
@@ -51,7 +54,7 @@ def visits(
 
 
 @st.composite
-def two_sides(draw: st.DrawFn) -> tuple[Profiles, Profiles]:
+def two_sides(draw: st.DrawFn) -> Sides:
     labs, patients = draw(st.integers(1, 5)), draw(st.integers(1, 6))
     missing = draw(st.sampled_from([0.0, 0.3, 0.7, 1.0]))
     decimals = draw(st.sampled_from([None, 0, 1]))
@@ -107,7 +110,9 @@ class TestAgainstDoubleLoop:
         trend_radius=st.floats(0.05, 6.0),
         cap=st.sampled_from([None, 1, 2, 5, 9, 100]),
     )
-    def test_value_neighbours(self, trees, sides, value_radius, trend_radius, cap):
+    def test_value_neighbours(
+        self, trees: bool, sides: Sides, value_radius: float, trend_radius: float, cap: int | None
+    ) -> None:
         with forced(trees):
             found = value_neighbours(
                 *sides, value_radius=value_radius, trend_radius=trend_radius, max_neighbors=cap, memory_mib=1
@@ -116,11 +121,13 @@ class TestAgainstDoubleLoop:
 
     @settings(max_examples=60, deadline=None)
     @given(sides=two_sides(), chosen=st.integers(0, 10**6), cap=st.sampled_from([None, 3]))
-    def test_a_pair_exactly_at_both_radii_is_kept(self, trees, sides, chosen, cap):
-        comparable = [p for p in all_pairs(*sides) if None not in p and p[2] and p[3]]
+    def test_a_pair_exactly_at_both_radii_is_kept(
+        self, trees: bool, sides: Sides, chosen: int, cap: int | None
+    ) -> None:
+        comparable = [(v, t) for _, _, v, t in all_pairs(*sides) if v and t]
         if not comparable:
             return
-        *_, value_radius, trend_radius = comparable[chosen % len(comparable)]
+        value_radius, trend_radius = comparable[chosen % len(comparable)]
         with forced(trees):
             found = value_neighbours(
                 *sides, value_radius=value_radius, trend_radius=trend_radius, max_neighbors=cap, memory_mib=1
@@ -129,7 +136,7 @@ class TestAgainstDoubleLoop:
 
     @settings(max_examples=100, deadline=None)
     @given(sides=two_sides())
-    def test_nearest_by_value(self, trees, sides):
+    def test_nearest_by_value(self, trees: bool, sides: Sides) -> None:
         with forced(trees):
             found = nearest_by_value(*sides, memory_mib=1)
         nearest: dict[int, tuple[float, int]] = {}
@@ -141,7 +148,7 @@ class TestAgainstDoubleLoop:
 
 
 @given(sides=two_sides())
-def test_comparable_by_trend(sides):
+def test_comparable_by_trend(sides: Sides) -> None:
     expected = np.zeros(len(sides[0]), dtype=bool)
     for i, _, _, by_trend in all_pairs(*sides):
         expected[i] |= by_trend is not None
@@ -150,19 +157,22 @@ def test_comparable_by_trend(sides):
 
 @pytest.mark.parametrize(("labs", "decimals"), [(2, None), (2, 1), (3, None), (3, 1)])
 @pytest.mark.parametrize("radius", [0.1, 5.0])
-def test_the_two_searches_agree_at_full_batch_size(labs, decimals, radius):
+def test_the_two_searches_agree_at_full_batch_size(labs: int, decimals: int | None, radius: float) -> None:
     profiles = visits(0, 5000, labs, 1200, 0.3, decimals)
-    radii = {"value_radius": radius, "trend_radius": radius}
     found = []
     for trees in (True, False):
         with forced(trees):
-            found.append(value_neighbours(profiles, profiles, **radii, max_neighbors=16))
+            found.append(
+                value_neighbours(
+                    profiles, profiles, value_radius=radius, trend_radius=radius, max_neighbors=16
+                )
+            )
     assert as_pairs(found[0]) == as_pairs(found[1])
     assert len(found[0]) > (50_000 if radius == 5.0 else 500)
 
 
 @TREES_OR_BLOCKS
-def test_a_crowd_on_one_point_costs_no_quadratic_search(trees):
+def test_a_crowd_on_one_point_costs_no_quadratic_search(trees: bool) -> None:
     """Rounded values put thousands of visits on one point; each gets the first visits of other patients."""
     n = 20_000 if trees else 1_000
     crowd = Profiles(np.zeros((n, 2)), np.zeros((n, 2)), np.arange(n) // 4)
@@ -174,7 +184,7 @@ def test_a_crowd_on_one_point_costs_no_quadratic_search(trees):
 
 
 @TREES_OR_BLOCKS
-def test_own_visits_take_no_places(trees):
+def test_own_visits_take_no_places(trees: bool) -> None:
     """A patient seen 300 times almost on one spot still finds the farther visits of others."""
     rng = np.random.default_rng(0)
     own, others = rng.normal(0, 0.01, (300, 2)), rng.normal(1, 0.01, (5, 2))
@@ -186,7 +196,7 @@ def test_own_visits_take_no_places(trees):
     np.testing.assert_array_equal(np.bincount(found.query)[:300], 4)
 
 
-def test_one_patient_has_no_neighbours():
+def test_one_patient_has_no_neighbours() -> None:
     profiles = visits(0, 3000, 2, 1, 0.2, None)
     found = value_neighbours(profiles, profiles, value_radius=1.0, trend_radius=1.0, max_neighbors=8)
     assert len(found) == 0
@@ -194,7 +204,7 @@ def test_one_patient_has_no_neighbours():
     assert not comparable_by_trend(profiles, profiles).any()
 
 
-def test_the_result_does_not_depend_on_the_number_of_threads(monkeypatch):
+def test_the_result_does_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     profiles = visits(0, 6000, 2, 1500, 0.4, 1)
     found = []
     for threads in ("1", "3"):
@@ -203,8 +213,8 @@ def test_the_result_does_not_depend_on_the_number_of_threads(monkeypatch):
     assert as_pairs(found[0]) == as_pairs(found[1])
 
 
-def test_trees_serve_few_labs_and_products_serve_many():
-    limits = search.Limits(1.0, 1.0, 1.0, 32)
+def test_trees_serve_few_labs_and_products_serve_many() -> None:
+    limits = Limits(1.0, 1.0, 1.0, 32)
     few, many = visits(0, 20_000, 2, 4000, 0.4, None), visits(0, 20_000, 10, 4000, 0.4, None)
     assert search._trees_are_cheaper(few, few, limits, "cpu")
     assert not search._trees_are_cheaper(many, many, limits, "cpu")
@@ -212,7 +222,7 @@ def test_trees_serve_few_labs_and_products_serve_many():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 @pytest.mark.parametrize("decimals", [None, 1])
-def test_a_gpu_gives_the_same_pairs(decimals):
+def test_a_gpu_gives_the_same_pairs(decimals: int | None) -> None:
     profiles = visits(0, 5000, 8, 1000, 0.5, decimals)
     found = []
     for device in ("cpu", "cuda"):
@@ -228,7 +238,7 @@ def test_a_gpu_gives_the_same_pairs(decimals):
 
 class TestRadiusForDegree:
     @pytest.mark.parametrize("labs", [2, 10])
-    def test_median_degree_is_the_one_asked_for(self, labs):
+    def test_median_degree_is_the_one_asked_for(self, labs: int) -> None:
         profiles = visits(3, 1501, labs, 400, 0.2, None)
         comparable = np.flatnonzero(comparable_by_trend(profiles, profiles))
         sample = profiles.at(comparable[len(comparable) % 2 == 0 :])  # an odd number: the median is met
@@ -236,7 +246,7 @@ class TestRadiusForDegree:
         found = value_neighbours(sample, sample, value_radius=radius, trend_radius=radius, max_neighbors=None)
         assert np.median(np.bincount(found.query, minlength=len(sample))) == 16
 
-    def test_a_sample_comes_close_and_the_seed_decides(self):
+    def test_a_sample_comes_close_and_the_seed_decides(self) -> None:
         profiles = visits(3, 20_000, 2, 5000, 0.2, None)
         radii = [radius_for_degree(profiles, 16, np.random.default_rng(seed)) for seed in (0, 0, 1)]
         assert radii[0] == radii[1] != radii[2]
@@ -246,17 +256,19 @@ class TestRadiusForDegree:
         degrees = np.bincount(found.query, minlength=len(profiles))[comparable_by_trend(profiles, profiles)]
         assert 14 <= np.median(degrees) <= 18
 
-    def test_too_few_partners_gives_the_radius_that_joins_all(self):
+    def test_too_few_partners_gives_the_radius_that_joins_all(self) -> None:
         profiles = visits(0, 12, 2, 4, 0.0, None)
         radius = radius_for_degree(profiles, 50, np.random.default_rng(0))
-        assert radius == max(max(v, t) for _, _, v, t in all_pairs(profiles, profiles))
+        assert radius == max(
+            max(v, t) for _, _, v, t in all_pairs(profiles, profiles) if v is not None and t is not None
+        )
 
-    def test_nothing_comparable_gives_one_standard_deviation(self):
+    def test_nothing_comparable_gives_one_standard_deviation(self) -> None:
         lonely = visits(0, 30, 2, 1, 0.0, None)
         assert radius_for_degree(lonely, 4, np.random.default_rng(0)) == 1.0
         assert radius_for_degree(lonely.at(np.empty(0, np.int64)), 4, np.random.default_rng(0)) == 1.0
 
-    def test_identical_visits_give_a_radius_above_zero(self):
+    def test_identical_visits_give_a_radius_above_zero(self) -> None:
         still = Profiles(np.zeros((40, 1)), np.zeros((40, 1)), np.arange(40))
         assert radius_for_degree(still, 4, np.random.default_rng(0)) == 1.0
         mixed = Profiles(np.r_[np.zeros(39), 0.25][:, None], np.zeros((40, 1)), np.arange(40))
@@ -274,13 +286,13 @@ class TestRadiusForDegree:
     ],
     ids=str,
 )
-def test_unusable_options_are_refused_by_name(wrong):
+def test_unusable_options_are_refused_by_name(wrong: dict[str, Any]) -> None:
     profiles = visits(0, 5, 2, 3, 0.0, None)
-    usable = {"value_radius": 1.0, "trend_radius": 1.0, "max_neighbors": 4}
+    usable: dict[str, Any] = {"value_radius": 1.0, "trend_radius": 1.0, "max_neighbors": 4}
     with pytest.raises(OptionError, match=next(iter(wrong))):
         value_neighbours(profiles, profiles, **(usable | wrong))
 
 
-def test_a_degree_below_one_is_refused():
+def test_a_degree_below_one_is_refused() -> None:
     with pytest.raises(OptionError, match="degree"):
         radius_for_degree(visits(0, 5, 2, 3, 0.0, None), 0, np.random.default_rng(0))

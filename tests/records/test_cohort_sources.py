@@ -44,8 +44,14 @@ def plain(table: pl.DataFrame) -> pl.DataFrame:
 
 def expected(records: Records, anchors: str) -> pl.DataFrame:
     rows = sources.expected_visits(records, anchors)
-    schema = {"subject_id": pl.Int64, "time": pl.Datetime("us"), "hba1c": pl.Float64, "glucose": pl.Float64}
-    schema |= {"cholesterol": pl.Float64, "sex": pl.String, "age": pl.Int32}
+    labs = dict.fromkeys(("hba1c", "glucose", "cholesterol"), pl.Float64())
+    schema = {
+        "subject_id": pl.Int64(),
+        "time": pl.Datetime("us"),
+        **labs,
+        "sex": pl.String(),
+        "age": pl.Int32(),
+    }
     return plain(pl.DataFrame(rows, schema=schema))
 
 
@@ -400,7 +406,7 @@ def test_the_invented_sources_keep_their_standards(tmp_path: Path) -> None:
     """Otherwise the tests above would prove nothing about real MEDS and FHIR."""
     import pyarrow.parquet as pq
     from fhir.resources.R4B import get_fhir_model_class
-    from meds import DataSchema
+    from meds.schema import DataSchema
 
     records = sources.invented(seed=3)
     for shard in sources.write_meds(records, tmp_path / "meds").glob("data/*/*.parquet"):

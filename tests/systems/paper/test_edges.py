@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from safeimpute.neighbours.search import Neighbours
+from safeimpute.settings import PerturbationSettings
 from safeimpute.systems.paper.edges import Edges, default_max_gap, temporal_edges, value_edges
-from safeimpute.systems.paper.perturbation import PerturbationSettings, draw_kept, keep_probability
+from safeimpute.systems.paper.perturbation import draw_kept, keep_probability
 
 
 def test_temporal_edges_join_consecutive_visits_within_the_gap() -> None:

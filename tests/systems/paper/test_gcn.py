@@ -6,9 +6,10 @@ import torch
 
 from safeimpute.benchmark.methods.simple import Mean
 from safeimpute.records.arrays import VisitArrays
+from safeimpute.settings import GcnSettings, GraphSettings
 from safeimpute.splits.roles import Role, Task, hide, split_visits
-from safeimpute.systems.paper.event_graph import GraphSettings, build_graph
-from safeimpute.systems.paper.gcn import FittedGcn, GatedLayer, GcnImputer, GcnSettings, NodeInputs
+from safeimpute.systems.paper.event_graph import build_graph
+from safeimpute.systems.paper.gcn import FittedGcn, GatedLayer, GcnImputer, NodeInputs
 from safeimpute.systems.paper.proxy import evidence_penalty, proxy_risk
 
 QUICK = GcnSettings(epochs=60)
