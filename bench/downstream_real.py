@@ -76,7 +76,7 @@ def run_cell(path: Path, how: str, split: int) -> dict[str, Any]:
     )
     hidden = hide_some(visits, SHARE, how, np.random.default_rng([18, split]))  # type: ignore[arg-type]
     roles = roles_with_hidden(visits, hidden, split)
-    question = question_of(visits, settings.preset, settings.claim, roles)
+    question = question_of(visits, settings, roles)
     fitted, calibrated = fit_question(visits, question, settings)
     released = calibrated.release(settings.allowed_error, rule_of(settings)).released
     drawn = draws_of(learn_predictive(calibrated, fitted.frozen, None, split), DRAWS, split)

@@ -38,8 +38,11 @@ def made(missing: int, labs: int, rng: np.random.Generator) -> Calibrated:
     )
     nothing = np.zeros(visits, dtype=bool)
     estimates = Estimates(truth + rng.standard_normal(visits), rng.random(visits), np.ones(visits), nothing)
-    question = Question(arrays, ~hidden, hidden, np.full(visits, np.nan))
-    return Calibrated(question, arrays.target_values, estimates, np.ones(visits), {}, np.zeros(visits))
+    nobody = np.full(visits, np.nan)
+    question = Question(
+        arrays, ~hidden, hidden, nobody, np.zeros(visits, np.int64), np.zeros(visits), ~nothing
+    )
+    return Calibrated(question, arrays.target_values, estimates, np.ones(visits), {})
 
 
 class Again:

@@ -30,9 +30,11 @@ from safeimpute.scoring.entries import entries_of_visits
 from safeimpute.scoring.frozen import freeze
 from safeimpute.scoring.watch import below_cutoff, errors_bet, measuring_bet, share_bet
 from safeimpute.selection.calibrate import fit_question
+from safeimpute.selection.reference import learn_reference
 from safeimpute.selection.release import rule_of
 from safeimpute.settings import Settings
 from safeimpute.splits.questions import question_for
+from safeimpute.systems.best.system import FrozenBest
 
 MONTH = 30.4375
 TOLERANCE, LEVELS = 5.0, (0.2, 0.35)
@@ -95,7 +97,9 @@ def nights(visits: VisitArrays, level: float) -> dict[str, Any]:
     first = visits.take(visits.time <= day)
     fitted, calibrated = fit_question(first, question_for(first, settings), settings)
     decision = calibrated.release(settings.allowed_error, rule_of(settings))
-    model = freeze(fitted.frozen, calibrated, decision, settings, None)  # type: ignore[arg-type]
+    reference = learn_reference(calibrated, decision, settings)
+    assert isinstance(fitted.frozen, FrozenBest)
+    model = freeze(fitted.frozen, calibrated, decision, settings, None, reference, "")
     months = np.floor((visits.time - day) / MONTH).astype(np.int64)
     entered = entries_of_visits(
         visits, visits.time > day, months.astype(np.str_), model, settings.allowed_error

@@ -49,9 +49,11 @@ from safeimpute.scoring.watch import (
     strange_labs,
 )
 from safeimpute.selection.calibrate import fit_question
+from safeimpute.selection.reference import learn_reference
 from safeimpute.selection.release import rule_of
 from safeimpute.settings import BestSettings, Settings
 from safeimpute.splits.questions import question_for
+from safeimpute.systems.best.system import FrozenBest
 
 ALPHA = 0.2
 COUNTS = {"hospitals": 40, "delayed": 40, "calm": 200, "doubled": 60, "halved": 40, "unit": 40}
@@ -105,7 +107,9 @@ def fit_first_year(hospital: Hospital, settings: Settings) -> FrozenModel:
     first = hospital.until(YEAR).visits
     fitted, calibrated = fit_question(first, question_for(first, settings), settings)
     decision = calibrated.release(settings.allowed_error, rule_of(settings))
-    return freeze(fitted.frozen, calibrated, decision, settings, None)  # type: ignore[arg-type]
+    reference = learn_reference(calibrated, decision, settings)
+    assert isinstance(fitted.frozen, FrozenBest)
+    return freeze(fitted.frozen, calibrated, decision, settings, None, reference, "")
 
 
 def second_year(hospital: Hospital, model: FrozenModel, settings: Settings) -> Entered:

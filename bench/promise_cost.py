@@ -39,7 +39,7 @@ def main() -> None:
 
 def _row(name: str, found: list[dict[str, Any]], level: str) -> str:
     def accepted(kind: str) -> float:
-        return sum(each[kind][level]["acceptance"] for each in found) / len(found)
+        return float(sum(each[kind][level]["acceptance"] for each in found) / len(found))
 
     candidates = sum(each["groups"][level]["candidates"] for each in found)
     own = sum(each["groups"][level]["own_all"][1] for each in found) / candidates

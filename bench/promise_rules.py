@@ -57,7 +57,8 @@ def one_row(cell: tuple[str, int, int]) -> dict[str, Any]:
     key, patients, repetitions = cell
     scenario = BY_KEY[key]
     shares = _long_run(draw_world(scenario, np.random.default_rng([7, 1]), LONG_RUN))
-    broken, groups, width = np.zeros(2), {alpha: defaultdict(list) for alpha in ALPHAS}, []
+    broken, width = np.zeros(2), list[tuple[float, float]]()
+    groups = {alpha: defaultdict[tuple[int, ...], list[tuple[int, int]]](list) for alpha in ALPHAS}
     for number in range(repetitions):
         world = draw_world(scenario, np.random.default_rng([2027, number, patients]), patients)
         broken += _exceeded(world, shares, width)

@@ -96,7 +96,7 @@ HELD: dict[str, tuple[str, ...]] = {
         "hostile/test_requests.py::test_whatever_the_text_is",
     ),
     "A killed run leaves nothing that looks finished": (
-        "test_cli.py::test_a_killed_run_leaves_nothing_that_looks_finished",
+        "cli/test_cli.py::test_a_killed_run_leaves_nothing_that_looks_finished",
         "hostile/test_endings.py::test_what_kill_9_leaves_is_private_named_and_cleared_by_the_next_run",
         "hostile/test_endings.py::test_a_signal_at_any_moment_leaves_nothing_unfinished",
     ),

@@ -69,8 +69,8 @@ def pilot(path: Path, device: str) -> dict[str, Any]:
 
     name, visits = load(path)
     roles = draw_roles(visits, PILOT_SEED, 0.2)
-    question = question_of(visits, "paper", "visits", roles)
-    estimates = fit_system(question, settings_for("paper", 1.0, PILOT_SEED), device).estimates
+    settings = settings_for("paper", 1.0, PILOT_SEED)
+    estimates = fit_system(question_of(visits, settings, roles), settings, device).estimates
     rows = roles == Role.VALIDATION
     error = np.abs(estimates.value[rows] - visits.target_values[rows])
     return {"data": name, "tolerance": float(f"{np.quantile(error, 1 - RISKY_SHARE):.2g}")}

@@ -89,7 +89,7 @@ def run_new_core(cell: Cell) -> dict[str, Any]:
         random_state=cell.cohort,
     )
     roles = draw_roles(cohort.visits, cell.cohort)
-    question = question_of(cohort.visits, settings.preset, settings.claim, roles)
+    question = question_of(cohort.visits, settings, roles)
     fitted, calibrated = fit_question(cohort.visits, question, settings)
     rows, tolerance = calibrated.candidates, settings.allowed_error
     value, risk = calibrated.estimates.value[rows], calibrated.estimates.risk[rows]

@@ -16,6 +16,7 @@ from safeimpute.errors import (
     VisitsError,
 )
 from safeimpute.records.imputations import COLUMNS
+from safeimpute.records.visits import ColumnChoice, prepare_visits
 from safeimpute.settings import GcnSettings, PaperSettings
 
 QUICK = PaperSettings(gcn=GcnSettings(epochs=80))
@@ -155,6 +156,22 @@ def test_text_targets_are_kept_by_transform(cohort: pl.DataFrame) -> None:
     filled = make_imputer().fit(text).transform(text)
     measured = cohort["hba1c"].is_not_null()
     assert filled.filter(measured)["hba1c"].to_list() == cohort.filter(measured)["hba1c"].to_list()
+
+
+def test_visits_checked_before_serve_as_the_table(fitted: SafeImputer, cohort: pl.DataFrame) -> None:
+    checked = prepare_visits(cohort, ColumnChoice("hba1c"))
+    imputer = make_imputer().fit(checked)
+    assert imputer.visits_ is checked
+    assert imputer.impute(checked).equals(fitted.impute(cohort))
+    with pytest.raises(VisitsError, match="other columns"):
+        make_imputer(exclude=("glucose",)).fit(checked)
+
+
+def test_the_unit_is_part_of_the_fit(cohort: pl.DataFrame) -> None:
+    """What the target can be hangs on it, for calibrating visits and for visits scored later alike."""
+    imputer = make_imputer().fit(cohort)
+    with pytest.raises(NotFittedError, match="call fit again"):
+        imputer.set_params(unit="mmol/mol").impute(cohort)
 
 
 def test_another_table_is_refused(fitted: SafeImputer, cohort: pl.DataFrame) -> None:

@@ -22,7 +22,7 @@ from house import (
     repeated_lines,
     root_modules,
 )
-from walk import Call, returns_of, room_of, steps_of
+from walk import PLACE, Call, returns_of, room_of, steps_of, walk
 
 import safeimpute
 
@@ -182,6 +182,16 @@ def test_steps_back_and_second_thoughts_are_returns() -> None:
     assert returns_of([*back, *late, *late]) == [back[1], *late]
     assert room_of("graph.history") == "records"
     assert room_of("systems.best.blend") == "systems"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("preset", ["best", "paper"])
+def test_a_real_run_goes_forward_only(preset: str) -> None:
+    found = walk(ROOT, preset)
+    assert found["code"] == 0
+    assert found["returns"] == []
+    assert found["steps"] == sorted(set(found["steps"]), key=PLACE.__getitem__)
+    assert {"records", "systems", "selection", "scoring", "evaluation", "report"} <= set(found["steps"])
 
 
 def _call(caller: str, callee: str) -> Call:

@@ -1,7 +1,6 @@
 """SafeImputer: visits in; for every missing target a value, a risk, and a decision that keeps its promise."""
 
 import inspect
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -12,15 +11,9 @@ import polars as pl
 from safeimpute.errors import GuaranteeRefused, NotFittedError, VisitsError
 from safeimpute.records.checks import numbers, require_same_clock
 from safeimpute.records.imputations import imputation_table
-from safeimpute.records.new_visits import reading_of
+from safeimpute.records.new_visits import Reading, reading_of
 from safeimpute.records.tables import like, to_polars
-from safeimpute.records.units import (
-    column_choice,
-    decision_limits,
-    plausible_range,
-    require_known_units,
-    target_unit,
-)
+from safeimpute.records.units import TargetUnit, column_choice, require_known_units, unit_of
 from safeimpute.records.visits import Visits, prepare_visits
 from safeimpute.runtime.devices import resolve_device
 from safeimpute.runtime.progress import Progress, silent
@@ -30,23 +23,19 @@ from safeimpute.scoring.folder import ModelParts, SavedModel, load_model, save_m
 from safeimpute.scoring.frozen import FrozenModel, freeze
 from safeimpute.scoring.scorer import Scorer
 from safeimpute.selection.bounds import Bound
-from safeimpute.selection.calibrate import Calibrated, Range, fit_question
-from safeimpute.selection.claims import Promised, promise_in_words, without_promise
-from safeimpute.selection.promisable import require_promisable
+from safeimpute.selection.calibrate import Calibrated, fit_question
+from safeimpute.selection.claims import Promised
+from safeimpute.selection.help import what_would_help
+from safeimpute.selection.reference import learn_reference
 from safeimpute.selection.release import Decision, Rule, rule_of
+from safeimpute.selection.result import RunResult, promised_by, result_of
 from safeimpute.settings import Settings, make_settings, parameters_of
+from safeimpute.splits.enough import require_promisable
 from safeimpute.splits.questions import question_for
 from safeimpute.systems.best.system import FrozenBest
 from safeimpute.systems.protocol import Fitted
 
-AFTER_FIT = (
-    "fdr",
-    "promise",
-    "confidence",
-    "interval",
-    "gammas",
-    "unit",
-)  # may still change before the first look
+AFTER_FIT = ("fdr", "promise", "confidence", "interval", "gammas")  # may still change before the first look
 PARAMETERS = {parameter.name: parameter for parameter in parameters_of(Settings)}
 
 
@@ -82,6 +71,8 @@ class SafeImputer(Drawing):
 
     settings_: Settings
     visits_: Visits
+    unit_: TargetUnit
+    reading_: Reading
     fitted_: Fitted  # until saved: a loaded imputer has none
     calibrated_: Calibrated
     decision_: Decision
@@ -110,26 +101,17 @@ class SafeImputer(Drawing):
             setattr(self, name, value)
         return self
 
-    def fit(
-        self,
-        visits: Any,
-        y: None = None,  # noqa: ARG002
-        *,
-        progress: Progress = silent,
-        on_visits: Callable[[Visits], None] | None = None,
-    ) -> Self:
+    def fit(self, visits: Any, y: None = None, *, progress: Progress = silent) -> Self:  # noqa: ARG002
         """Learn to impute, to rank risk and who gets measured; what cannot succeed is refused before that.
 
         Parameters
         ----------
         visits : table
-            One row per visit (pandas, polars or pyarrow).
+            One row per visit (pandas, polars or pyarrow), or the `Visits` checked from it.
         y : None
             Ignored; for scikit-learn's pipelines.
         progress : callable
             Told the stage in words and the share of it done.
-        on_visits : callable, optional
-            Told the checked table before anything is learnt: what each column was taken for.
 
         Raises
         ------
@@ -139,24 +121,17 @@ class SafeImputer(Drawing):
             Nothing could be promised on it at this level.
         """
         settings = make_settings(**self.get_params())
-        prepared = prepare_visits(visits, column_choice(settings))
-        arrays = prepared.arrays
-        if on_visits is not None:
-            on_visits(prepared)
+        checked, unit = _checked(visits, settings), unit_of(settings)
+        arrays, reading = checked.arrays, reading_of(checked, checked.choice, past_only=settings.past_only)
         require_known_units(settings, arrays)
-        require_same_clock(settings.since, prepared.time)
+        require_same_clock(settings.since, checked.time)
         require_promisable(arrays, settings)
-        fitted, calibrated = fit_question(
-            arrays,
-            question_for(arrays, settings),
-            settings,
-            _plausible(settings),
-            resolve_device(settings.device),
-            progress,
-            decision_limits(settings.target, target_unit(settings)),
+        question, device = question_for(arrays, settings), resolve_device(settings.device)
+        self.fitted_, self.calibrated_ = fit_question(
+            arrays, question, settings, unit.plausible, device, progress, unit.decision_limits
         )
-        self.settings_, self.visits_, self.looked_ = settings, prepared, None
-        self.fitted_, self.calibrated_ = fitted, calibrated
+        self.settings_, self.visits_, self.unit_, self.reading_ = settings, checked, unit, reading
+        self.looked_ = None
         for stale in ("saved_", "scorer_", "decision_", "bound_", "predictive_"):
             vars(self).pop(stale, None)
         return self
@@ -167,7 +142,8 @@ class SafeImputer(Drawing):
         Parameters
         ----------
         visits : table
-            The table the imputer was fitted on; another one is refused (`score` takes new visits).
+            The table the imputer was fitted on, or its checked `Visits`; another one is refused (`score` takes new
+            visits).
         draws : int, optional
             Instead, so many draws of every missing value, released or not: the table of the method `draws`.
         """
@@ -175,16 +151,13 @@ class SafeImputer(Drawing):
             return self.draws(visits, draws)
         settings = self.current_settings()
         self._require_fitted_table(visits)
-        calibrated = self.calibrated_
-        self.decision_ = decision = calibrated.release(settings.allowed_error, rule_of(settings))
-        self.looked_ = rule_of(settings)
-        self.bound_ = calibrated.bound(settings.allowed_error, rule_of(settings), decision)
+        calibrated, decision = self.calibrated_, self._decide(settings)
         rows, estimates = calibrated.candidates, calibrated.estimates
         table = imputation_table(
             self.visits_.subject[rows],
             self.visits_.time[rows],
             settings.target,
-            target_unit(settings),
+            self.unit_.name,
             estimates.value[rows],
             calibrated.half_widths(settings.interval),
             estimates.risk[rows],
@@ -281,26 +254,27 @@ class SafeImputer(Drawing):
                 "the preset 'paper' cannot score new visits: its network knows only the visits of the graph it was "
                 "trained on. Fit the preset 'best'."
             )
-        reading = reading_of(self.visits_, column_choice(settings), past_only=settings.past_only)
-        self.scorer_ = Scorer(frozen, reading, settings)
+        self.scorer_ = Scorer(frozen, self.reading_, settings)
         return self.scorer_
 
     def promised(self) -> Promised:
         """What the release promises, under which assumption, and what not; or why it promises nothing."""
         settings = self.current_settings()
-        decision = getattr(self, "decision_", None)
-        if decision is not None and decision.refused:
-            return without_promise(decision.refused)
-        measuring = self.calibrated_.measuring
-        return promise_in_words(
-            settings.claim,
-            settings.promise,
-            settings.confidence,
-            settings.target,
-            settings.allowed_error.describe(target_unit(settings)),
-            settings.fdr,
-            () if measuring is None else measuring.columns,
-            settings.groups,
+        return promised_by(settings, self.unit_.name, self.calibrated_, getattr(self, "decision_", None))
+
+    def result(self) -> RunResult:
+        """Everything the last `impute` came to, as data, and what other levels and odds would have released.
+
+        Returns
+        -------
+        RunResult
+            What summaries and reports are made from.
+        """
+        settings, fitted = self.current_settings(), getattr(self, "fitted_", None)
+        seconds = {} if fitted is None else fitted.seconds
+        decision, unit = self._decide(settings), self.unit_
+        return result_of(
+            settings, unit.name, unit.decision_limits, self.calibrated_, decision, self.bound_, seconds
         )
 
     def save(self, folder: str | Path, *, second_look: bool = False, sign: str | Path | None = None) -> None:
@@ -323,8 +297,8 @@ class SafeImputer(Drawing):
             frozen = replace(frozen, no_promise="the levels were chosen after looking at the same visits")
         parts = ModelParts(
             settings=settings,
-            unit=target_unit(settings),
-            reading=reading_of(self.visits_, column_choice(settings), past_only=settings.past_only),
+            unit=self.unit_.name,
+            reading=self.reading_,
             fingerprint=self.visits_.fingerprint,
             patients=self.visits_.patients,
             calibrated=self.calibrated_,
@@ -350,6 +324,7 @@ class SafeImputer(Drawing):
         saved = load_model(Path(folder), None if public_key is None else Path(public_key))
         imputer = cls(**{name: getattr(saved.settings, name) for name in PARAMETERS})
         imputer.settings_, imputer.saved_ = saved.settings, saved
+        imputer.unit_, imputer.reading_ = unit_of(saved.settings), saved.reading
         imputer.looked_ = rule_of(saved.settings) if saved.looked else None
         return imputer
 
@@ -372,13 +347,25 @@ class SafeImputer(Drawing):
         system = self.fitted_.frozen
         if not isinstance(system, FrozenBest):
             return None
-        decision = self.calibrated_.release(settings.allowed_error, rule_of(settings))
+        calibrated, decision = self.calibrated_, self._decide(settings)
+        reference = learn_reference(calibrated, decision, settings)
+        help_ = what_would_help(calibrated, decision, settings)
+        return freeze(system, calibrated, decision, settings, self.unit_.plausible, reference, help_)
+
+    def _decide(self, settings: Settings) -> Decision:
+        """The release; the levels are fixed from here on."""
         self.looked_ = rule_of(settings)
-        return freeze(system, self.calibrated_, decision, settings, _plausible(settings))
+        if not hasattr(self, "decision_"):
+            tolerance, rule = settings.allowed_error, self.looked_
+            self.decision_ = self.calibrated_.release(tolerance, rule)
+            self.bound_ = self.calibrated_.bound(tolerance, rule, self.decision_)
+        return self.decision_
 
     def _require_fitted_table(self, visits: Any) -> None:
         """The release speaks for the fitted table only; a loaded model meets its table here again."""
-        given = prepare_visits(visits, column_choice(self.settings_))
+        if visits is getattr(self, "visits_", None):
+            return
+        given = _checked(visits, self.settings_)
         fitted = self.visits_.fingerprint if hasattr(self, "visits_") else self.saved_.fingerprint
         if given.fingerprint != fitted:
             raise GuaranteeRefused(
@@ -396,5 +383,13 @@ _SIGNATURE = inspect.Signature(
 vars(SafeImputer.__init__)["__signature__"] = _SIGNATURE
 
 
-def _plausible(settings: Settings) -> Range | None:
-    return plausible_range(settings.target, target_unit(settings))
+def _checked(visits: Any, settings: Settings) -> Visits:
+    """The visits of a table, or those checked before from the same columns."""
+    choice = column_choice(settings)
+    if not isinstance(visits, Visits):
+        return prepare_visits(visits, choice)
+    if visits.choice != choice:
+        raise VisitsError(
+            "these visits were read with other columns than the imputer was told. Give the table itself."
+        )
+    return visits

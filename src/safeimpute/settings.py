@@ -375,6 +375,11 @@ class Settings:
         return None if self.since is None else days_of(self.since)
 
     @property
+    def uses_calendar(self) -> bool:
+        """Absolute time counts, except where the months to come are promised for: they lie beyond what was learnt."""
+        return self.claim != "later"
+
+    @property
     def allowed_error(self) -> "Tolerance":
         """The tolerance, read."""
         from safeimpute.tolerance import parse_tolerance

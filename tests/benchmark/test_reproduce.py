@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from helpers.command_line import invoke
 from safeimpute.benchmark.protocols import METHODS, PROTOCOLS, tolerance_of
 from safeimpute.benchmark.published import ABLATED_IMPUTER, ALONE, RELEASE_SUMMARY, UNDER_SELECTION
 from safeimpute.benchmark.reproduction import EVERY_METHOD
 from safeimpute.errors import OptionError
 from safeimpute.records.bundled import load_pbc
 from safeimpute.tolerance import Tolerance
-from test_cli import invoke
 
 
 def test_protocols_are_the_papers() -> None:

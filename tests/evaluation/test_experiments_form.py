@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
+from helpers.command_line import QUICK, invoke
 from safeimpute.benchmark.ablation_tables import ablation_tables
 from safeimpute.benchmark.typeset import Table, as_latex, as_markdown, as_text, best_two
 from safeimpute.evaluation import metrics
@@ -19,7 +21,6 @@ from safeimpute.records.simulate import simulate
 from safeimpute.records.visits import ColumnChoice, prepare_visits
 from safeimpute.settings import make_settings
 from safeimpute.tolerance import Tolerance
-from test_cli import QUICK, invoke
 
 TOLD = {"target": "hba1c", "tolerance": 1.0, "fdr": 0.3, "preset": "paper"}
 
@@ -71,14 +72,25 @@ def test_accuracy_alone_has_no_fallback_edges(trials: list[Trial], cohort_arrays
     assert not np.array_equal(trials[0].alone, trials[0].estimates.value)
 
 
+Both = tuple[dict[str, Any], Any, Path]  # what evaluate and ablate wrote, and where
+
+
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, dict, Path]:
+def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
     """evaluate and ablate on the same visits, levels and splits; too few calibration visits for a level of 0.05."""
     folder = tmp_path_factory.mktemp("both")
     (folder / "quick.toml").write_text(QUICK)
     visits = simulate("mimic4", np.random.default_rng(3), patients=24).visits
     visits.write_parquet(folder / "visits.parquet")
-    told = (folder / "visits.parquet", "--target", "hba1c", "--tolerance", "1.2", "--fdr", "0.35")
+    told: tuple[object, ...] = (
+        folder / "visits.parquet",
+        "--target",
+        "hba1c",
+        "--tolerance",
+        "1.2",
+        "--fdr",
+        "0.35",
+    )
     told += ("--splits", 1, "--config", folder / "quick.toml", "--quiet")
     invoke(
         *("evaluate", *told, "--preset", "paper", "--json", folder / "e.json", "--out", folder / "e"),
@@ -88,7 +100,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, dict, Path]:
     return json.loads((folder / "e.json").read_text()), json.loads((folder / "a.json").read_text()), folder
 
 
-def test_few_calibration_visits_do_not_stop_an_evaluation(both: tuple[dict, dict, Path]) -> None:
+def test_few_calibration_visits_do_not_stop_an_evaluation(both: Both) -> None:
     content = json.loads((both[2] / "e" / "evaluation.json").read_text())
     visits = pl.read_parquet(both[2] / "visits.parquet")
     assert 0.15 * 0.8 * visits["hba1c"].count() < 19  # 0.05, which the curves ask for, needs nineteen
@@ -97,14 +109,14 @@ def test_few_calibration_visits_do_not_stop_an_evaluation(both: tuple[dict, dict
     assert len(content["alignment"]) == 5
 
 
-def test_evaluate_and_ablate_release_alike(both: tuple[dict, dict, Path]) -> None:
+def test_evaluate_and_ablate_release_alike(both: Both) -> None:
     evaluated, ablated, _ = both
     assert ablated["risk"]["proxy risk"] == evaluated["release"][0]
     assert ablated["imputer"]["paper's system"] == evaluated["imputation"]
 
 
-def test_ablation_tables_have_the_published_columns(both: tuple[dict, dict, Path]) -> None:
-    imputer, risk = ablation_tables(both[1])  # type: ignore[arg-type]
+def test_ablation_tables_have_the_published_columns(both: Both) -> None:
+    imputer, risk = ablation_tables(both[1])
     assert imputer.rows[0][3:] == ("0.9669", "1.2231", "1.2889", "1.8091")
     assert {"RMSE", "published RMSE, Mayo Clinic"} <= set(imputer.head)
     assert risk.rows[1][-1] == "0.3667"

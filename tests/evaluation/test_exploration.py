@@ -7,18 +7,13 @@ import polars as pl
 import pytest
 
 from safeimpute.estimator import SafeImputer
-from safeimpute.evaluation.exploration import (
-    SLIDER_LEVELS,
-    TOLERANCE_FACTORS,
-    average_cutoffs,
-    explore,
-    explore_run,
-)
+from safeimpute.evaluation.exploration import judge, slider_grid, trade_off
+from safeimpute.evaluation.run_summary import LevelOutcome
 from safeimpute.records.arrays import VisitArrays
-from safeimpute.report.review_folder import review_visits
+from safeimpute.report.run_folder import review_visits
 from safeimpute.selection.calibrate import Calibrated
-from safeimpute.selection.ledger import Entries, risk_grid
-from safeimpute.selection.release import Rule, cutoff_for, rule_of
+from safeimpute.selection.release import Rule
+from safeimpute.selection.what_if import TOLERANCE_FACTORS, reaches
 from safeimpute.splits.questions import Question
 from safeimpute.systems.protocol import Estimates
 from safeimpute.tolerance import Tolerance, parse_tolerance
@@ -47,9 +42,16 @@ def _calibrated(seed: int = 0, patients: int = 300, per: int = 6) -> Calibrated:
         visit_key=key,
     )
     estimates = Estimates(value, risk, np.ones(n), np.zeros(n, dtype=bool))
-    question = Question(visits, judged, ~judged, np.full(n, np.nan))
+    fold, tie = np.zeros(n, dtype=np.int64), np.random.default_rng(seed + 1).random(n)
+    question = Question(visits, judged, ~judged, np.full(n, np.nan), fold, tie, np.ones(n, dtype=bool))
     weight = rng.gamma(2.0, 1.0, n)
-    return Calibrated(question, truth, estimates, weight, {}, rng.random(n))
+    return Calibrated(question, truth, estimates, weight, {})
+
+
+def explore(
+    calibrated: Calibrated, tolerance: Tolerance, rule: Rule, levels: tuple[float, ...]
+) -> list[LevelOutcome]:
+    return judge(calibrated, tolerance, rule, reaches(calibrated.ground(tolerance), rule, levels))
 
 
 @pytest.mark.parametrize("rule", [UNMEASURED, PAPER])
@@ -78,20 +80,6 @@ def test_every_level_is_what_a_release_at_it_would_do(rule: Rule) -> None:
             assert point["risky"] == pytest.approx(cutoff.share)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_cutoffs_at_many_levels_are_those_of_the_rule(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    n, patients = 60 * (seed + 1), 8 * (seed + 2)
-    risk = np.round(rng.random(n), 1 if seed % 3 == 0 else 6)  # ties, too
-    weight = np.ones(n) if seed % 2 else rng.gamma(0.5, 1.0, n)
-    entries = Entries(rng.integers(0, patients, n), risk, weight, rng.random(n) < 0.6 * risk, patients)
-    grid = risk_grid(risk)
-    expected = [cutoff_for(entries, grid, Rule("unmeasured", level)).risk for level in SLIDER_LEVELS]
-    found = [None if np.isnan(each) else each for each in average_cutoffs(entries, grid, SLIDER_LEVELS)]
-    assert found == expected
-    assert any(each is not None for each in expected) or n * 0.5 < 100
-
-
 def test_nothing_judged_releases_nothing() -> None:
     calibrated = _calibrated()
     nobody = replace(calibrated.question, judged=np.zeros(len(calibrated.truth), dtype=bool))
@@ -110,7 +98,7 @@ def imputer(cohort: pl.DataFrame) -> tuple[SafeImputer, pl.DataFrame]:
 def test_the_sliders_start_at_the_run(imputer: tuple[SafeImputer, pl.DataFrame]) -> None:
     fitted, visits = imputer
     released = fitted.impute(visits)["released"].sum()
-    grid = explore_run(fitted)
+    grid = slider_grid(fitted.result())
     own = grid["tolerances"][grid["chosen_tolerance"]]
     assert grid["levels"][grid["chosen_level"]] == 0.3
     assert own["released"][grid["chosen_level"]] == released
@@ -120,12 +108,14 @@ def test_the_sliders_start_at_the_run(imputer: tuple[SafeImputer, pl.DataFrame])
 
 
 def test_report_and_sliders_say_the_same(imputer: tuple[SafeImputer, pl.DataFrame]) -> None:
-    fitted, _ = imputer
-    settings, grid = fitted.current_settings(), explore_run(fitted)
+    result = imputer[0].result()
+    grid, curve = slider_grid(result), trade_off(result)
     own = grid["tolerances"][grid["chosen_tolerance"]]
-    for level in (0.2, 0.3, 0.45):
-        (point,) = explore(fitted.calibrated_, settings.allowed_error, rule_of(settings), (level,))
-        place = grid["levels"].index(level)
+    assert [point["fdr"] for point in curve] == [0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5]
+    for point in curve:
+        place = grid["levels"].index(point["fdr"])
+        alone = explore(result.calibrated, result.settings.allowed_error, result.rule, (point["fdr"],))
+        assert alone == [point]
         assert own["released"][place] == point["released"]
         assert own["risky"][place] == pytest.approx(point["risky"], rel=1e-3)
 
@@ -134,7 +124,7 @@ def test_the_review_table_holds_every_imputed_patient_in_order(
     imputer: tuple[SafeImputer, pl.DataFrame],
 ) -> None:
     fitted, visits = imputer
-    table = review_visits(fitted)
+    table = review_visits(fitted.visits_, fitted.calibrated_.candidates)
     imputed = fitted.impute(visits)
     rows = table.filter(pl.col("imputation") >= 0).sort("imputation")
     assert rows.select("subject_id", "time").equals(imputed.select("subject_id", "time"))

@@ -22,7 +22,7 @@ def _run(cohort: pl.DataFrame, claim: ClaimName) -> Run:
     imputer = SafeImputer(target="hba1c", tolerance=1.0, fdr=0.3, claim=claim, best=BEST, exclude=("remark",))
     table = cohort.with_columns(pl.lit("seen").alias("remark"))
     imputations = imputer.fit(table).impute(table)
-    return imputer, imputations, summarise_run(imputer, imputations)
+    return imputer, imputations, summarise_run(imputer.result(), imputer.visits_, imputations)
 
 
 @pytest.fixture(scope="module", params=["unmeasured", "visits"])
@@ -121,7 +121,7 @@ def test_a_refused_release_is_told_with_its_reason(run: Run) -> None:
     refused = copy.copy(imputer)
     refused.decision_ = replace(imputer.decision_, refused="too few patients. Give more")
     nothing = imputations.with_columns(released=pl.lit(False), reason=pl.lit("no promise possible"))
-    summary = summarise_run(refused, nothing)
+    summary = summarise_run(refused.result(), refused.visits_, nothing)
     assert summary["no_promise"] == "too few patients. Give more"
     assert summary["promise"] == ""
     assert summary["distribution"]["released"] == {"values": 0, "mean": None, "median": None}

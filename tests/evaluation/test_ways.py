@@ -31,7 +31,7 @@ def made(visits: VisitArrays) -> tuple[Calibrated, dict[str, Completed]]:
     """Imputed at 1 where nobody measured; every other candidate released; draws of 2 and 3."""
     question, n = question_for(visits, SETTINGS), len(visits)
     estimates = Estimates(np.ones(n), np.zeros(n), np.ones(n), np.zeros(n, dtype=bool))
-    calibrated = Calibrated(question, visits.target_values, estimates, np.ones(n), {}, np.zeros(n))
+    calibrated = Calibrated(question, visits.target_values, estimates, np.ones(n), {})
     rows = calibrated.candidates
     drawn = np.column_stack([np.full(len(rows), 2.0), np.full(len(rows), 3.0)])
     ways = complete(calibrated, np.arange(len(rows)) % 2 == 0, drawn, SETTINGS, np.random.default_rng(0))

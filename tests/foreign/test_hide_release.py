@@ -13,6 +13,7 @@ from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer
 
 import safeimpute as si
+from helpers.command_line import invoke
 from safeimpute.errors import GuaranteeRefused, ImputedError, ModelFolderError, VisitsError
 from safeimpute.evaluation.evaluate import release_at
 from safeimpute.evaluation.trials import Trial
@@ -21,7 +22,6 @@ from safeimpute.foreign.release import Release
 from safeimpute.records.bundled import load_pbc
 from safeimpute.records.simulate import simulate
 from safeimpute.splits.roles import Role
-from test_cli import invoke
 
 LABS = ["hba1c", "glucose", "cholesterol"]
 
@@ -84,7 +84,7 @@ def test_hidden_and_never_measured_cannot_be_told_apart(
     visits, shown = cohort[0], hidden.visits
     assert shown.columns == visits.columns
     assert shown.drop("hba1c").equals(visits.drop("hba1c"))
-    measured = visits["hba1c"].is_not_null().sum()
+    measured = int(visits["hba1c"].is_not_null().sum())
     assert shown["hba1c"].is_not_null().sum() == pytest.approx(0.7 * measured, abs=1)
     assert (hidden.roles == Role.CALIBRATION).sum() == pytest.approx(0.15 * measured, abs=1)
     with_clock = visits.with_columns(hba1c__drawn=pl.when(pl.col("hba1c").is_not_null()).then("time"))

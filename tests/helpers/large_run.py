@@ -8,7 +8,7 @@ import polars as pl
 
 from safeimpute.evaluation.run_summary import RunSummary
 from safeimpute.report.manifest import Manifest
-from safeimpute.report.review_folder import LAB_PREFIX, ROWS_PER_GROUP
+from safeimpute.report.run_folder import LAB_PREFIX, ROWS_PER_GROUP
 
 IMPUTATIONS, VISITS, PATIENTS, LABS, CARRIERS = 100_000, 250_000, 40_000, 12, 20
 

@@ -142,7 +142,8 @@ def test_a_header_with_one_known_name_is_shown() -> None:
 
 @pytest.mark.parametrize("kind", [pl.List(pl.Int8), pl.Struct({"a": pl.Int8}), pl.Enum([SECRET])])
 def test_odd_columns_are_named_without_their_content(kind: pl.DataType) -> None:
-    cell: list[Any] = {pl.List: [[1]], pl.Struct: [{"a": 1}], pl.Enum: [SECRET]}[kind.base_type()]
+    cells: dict[Any, list[Any]] = {pl.List: [[1]], pl.Struct: [{"a": 1}], pl.Enum: [SECRET]}
+    cell = cells[kind.base_type()]
     table = visits().with_columns(pl.Series("odd", cell * 120, dtype=kind))
     refused(table, "'odd'", ColumnChoice("hba1c", labs=("odd",)))
 

@@ -70,9 +70,9 @@ def test_figures_are_of_a_piece(shift: Shift) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=30))
 def test_area_under_the_curve_counts_pairs(pairs: list[tuple[int, bool]]) -> None:
-    score, positive = np.array([float(s) for s, _ in pairs]), np.array([p for _, p in pairs], dtype=bool)
-    high, low = score[positive], score[~positive]
-    found = area_under_curve(score, positive)
+    chance, positive = np.array([float(s) for s, _ in pairs]), np.array([p for _, p in pairs], dtype=bool)
+    high, low = chance[positive], chance[~positive]
+    found = area_under_curve(chance, positive)
     if not len(high) or not len(low):
         assert found is None
     else:

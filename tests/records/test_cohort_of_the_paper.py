@@ -91,7 +91,7 @@ def test_visits_lie_in_the_window_and_may_look_before_it(tmp_path: Path, anchors
     records = replace(records, results=records.results + before)
     folder = sources.write_mimic4(records, tmp_path / "m")
     first, last = (START + timedelta(days=30)).date(), (START + timedelta(days=90)).date()
-    told = {"since": first.isoformat(), "until": last.isoformat(), "anchors": anchors}
+    told: dict[str, Any] = {"since": first.isoformat(), "until": last.isoformat(), "anchors": anchors}
     visits = built("mimic4", folder, tmp_path / "v.parquet", **told)
     assert set(visits["time"].dt.date()) == {first, first + timedelta(days=30)}  # the last day is not in it
     earliest = visits.filter((pl.col("subject_id") == 1) & (pl.col("time").dt.date() == first))

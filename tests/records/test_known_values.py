@@ -9,8 +9,9 @@ import pytest
 from safeimpute.errors import VisitsError
 from safeimpute.records import known_values
 from safeimpute.records.columns import ColumnChoice
-from safeimpute.records.known_values import LEDGER, record_released, refuse_known_values
+from safeimpute.records.known_values import LEDGER, refuse_known_values
 from safeimpute.records.visits import prepare_visits
+from safeimpute.records.writers.released_ledger import record_released
 
 CHOICE = ColumnChoice("hba1c")
 
@@ -138,7 +139,7 @@ def test_nothing_released(tmp_path: Path) -> None:
 
 def test_which_numbers_tell() -> None:
     values = np.array([6.1, 6.12345, 6.1234, 123.45, 123.456, 0.0, np.nan, 1e-9, 1.23456e-9, 7.0])
-    told = known_values._telling(values).tolist()
+    told = known_values.telling(values).tolist()
     assert told == [False, True, False, False, True, False, False, False, True, False]
 
 

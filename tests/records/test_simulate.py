@@ -352,16 +352,16 @@ def unweighted_fdp(cohort: Simulated, seed: int, tolerance: float = 0.6, alpha: 
     features = lag_features(cohort, role == 0)
     trees: dict[str, Any] = {"n_estimators": 60, "learning_rate": 0.1, "n_jobs": 1, "verbose": -1}
     model = lgb.LGBMRegressor(**trees, num_leaves=31).fit(features[role == 0], truth[role == 0])
-    bad = np.abs(model.predict(features) - truth) >= tolerance
-    ranker = lgb.LGBMClassifier(**trees, num_leaves=7).fit(features[role == 1], bad[role == 1])
+    risky = np.abs(model.predict(features) - truth) >= tolerance
+    ranker = lgb.LGBMClassifier(**trees, num_leaves=7).fit(features[role == 1], risky[role == 1])
     risk = np.asarray(ranker.predict_proba(features))[:, 1]
     calibration, candidates = role == 2, role == 3
-    bad_risks = np.sort(risk[calibration & bad])
-    p_value = (1 + np.searchsorted(bad_risks, risk[candidates])) / (calibration.sum() + 1)
+    risky_risks = np.sort(risk[calibration & risky])
+    p_value = (1 + np.searchsorted(risky_risks, risk[candidates])) / (calibration.sum() + 1)
     ordered = np.sort(p_value)
     passing = np.flatnonzero(ordered <= alpha * np.arange(1, len(ordered) + 1) / len(ordered))
     released = p_value <= ordered[passing[-1]]
-    return float(bad[candidates][released].mean())
+    return float(risky[candidates][released].mean())
 
 
 def lag_features(cohort: Simulated, visible: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import pytest
 
 from safeimpute.evaluation.data_profile import DataProfile, profile_data
 from safeimpute.evaluation.evaluate import ReleaseSummary
-from safeimpute.evaluation.run_summary import GatheringGroup, Histogram, MeasuringSummary, RunSummary
+from safeimpute.evaluation.run_summary import GatheringGroupSummary, Histogram, MeasuringSummary, RunSummary
 from safeimpute.evaluation.subgroups import Judgement, Subgroup, describe_subgroups
 from safeimpute.records.arrays import BoolArray, FloatArray
 from safeimpute.records.bundled import load_pbc
@@ -31,7 +31,7 @@ class _Made:
     rng: np.random.Generator
 
 
-def _gathering(missing: int) -> list[GatheringGroup]:
+def _gathering(missing: int) -> list[GatheringGroupSummary]:
     return [
         {
             "group": name,

@@ -15,8 +15,9 @@ from safeimpute.report.charts import draw_charts
 from safeimpute.report.content import answer, nothing_released, page_content
 from safeimpute.report.html import render_report, write_report
 from safeimpute.report.manifest import InputRecord, Manifest
-from safeimpute.report.palette import number, percent, plain_text
+from safeimpute.report.palette import number, percent
 from safeimpute.report.svg import from_zero, nice_ticks
+from safeimpute.runtime.text import plain_text
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x07\u202e{{ 7*7 }}$x$"
 SECTIONS = [
@@ -167,24 +168,24 @@ def test_policy_allows_only_our_script(summary: RunSummary, manifest: Manifest) 
 def _hostile(summary: RunSummary, manifest: Manifest) -> tuple[RunSummary, Manifest]:
     """Every text the data or the command line can set carries markup."""
     text = json.dumps(summary).replace('"cholesterol"', json.dumps(HOSTILE))
-    bad = cast("RunSummary", json.loads(text))
+    hostile = cast("RunSummary", json.loads(text))
     for key in ("promise", "assumption", "limits", "tolerance_in_words"):
-        bad[key] = f"{summary[key]} {HOSTILE}"
-    assert bad["measuring"] is not None
-    bad["measuring"]["reasons"][0]["column"] = HOSTILE
-    bad["measuring"]["columns"] = [HOSTILE]
-    bad["measuring"]["not_used"] = {HOSTILE: HOSTILE}
-    bad["cutoffs"][0]["words"] = bad["reason_words"][HOSTILE] = HOSTILE
-    bad["unit"] = HOSTILE
-    bad["withheld_by_reason"] = {HOSTILE: summary["withheld"]}
-    bad["subgroups"][0]["title"] = HOSTILE
-    bad["subgroups"][0]["groups"][0]["group"] = HOSTILE
-    bad["data"]["attributes"] = [HOSTILE]
-    bad["data"]["ignored"] = {HOSTILE: HOSTILE}
-    bad["data"]["fine"] = [HOSTILE]
+        hostile[key] = f"{summary[key]} {HOSTILE}"
+    assert hostile["measuring"] is not None
+    hostile["measuring"]["reasons"][0]["column"] = HOSTILE
+    hostile["measuring"]["columns"] = [HOSTILE]
+    hostile["measuring"]["not_used"] = {HOSTILE: HOSTILE}
+    hostile["cutoffs"][0]["words"] = hostile["reason_words"][HOSTILE] = HOSTILE
+    hostile["unit"] = HOSTILE
+    hostile["withheld_by_reason"] = {HOSTILE: summary["withheld"]}
+    hostile["subgroups"][0]["title"] = HOSTILE
+    hostile["subgroups"][0]["groups"][0]["group"] = HOSTILE
+    hostile["data"]["attributes"] = [HOSTILE]
+    hostile["data"]["ignored"] = {HOSTILE: HOSTILE}
+    hostile["data"]["fine"] = [HOSTILE]
     config = {**manifest["config"], "target": HOSTILE, "exclude": [HOSTILE]}
     source: InputRecord = {**manifest["input"], "file": HOSTILE, "dropped_rows": {HOSTILE: 1}}
-    return bad, {**manifest, "config": config, "input": source}
+    return hostile, {**manifest, "config": config, "input": source}
 
 
 def test_hostile_names_stay_inert(summary: RunSummary, manifest: Manifest) -> None:

@@ -54,7 +54,7 @@ def test_a_container_has_its_share(
 ) -> None:
     (tmp_path / "cpu.max").write_text(said)
     monkeypatch.setattr(threads, "QUOTA", tmp_path / "cpu.max")
-    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)), raising=False)
     assert threads._allowed_cores() == cores
 
 

@@ -102,4 +102,4 @@ def test_since_is_refused_where_it_means_nothing() -> None:
         make_settings(target="hba1c", tolerance=1, fdr=0.2, claim="later", since="yesterday")
     visits = cohort_of(250)
     with pytest.raises(GuaranteeRefused, match="needs measured visits"):
-        fit_visits(visits, "later", since=float(visits["time"].max() or 0))
+        fit_visits(visits, "later", since=float(visits["time"].to_numpy().max()))

@@ -155,7 +155,7 @@ def test_a_change_of_unit_is_found_the_same_night(place: tuple[Scorer, NightLedg
     """HbA1c in mmol/mol from one night on: an alarm, the unit named, and the night's values not entered."""
     scorer, ledger = place
     monitor(scorer, months(6), ledger)
-    day = float(months(6)["time"].max() or 0)
+    day = float(months(6)["time"].to_numpy().max())
     later = hospital()[0].filter(pl.col("time") > day).sort("time")
     night = later.filter(pl.col("hba1c").is_not_null())["time"][3]  # the fourth value since
     table = hospital()[0].filter(pl.col("time") <= night)

@@ -14,9 +14,9 @@ from safeimpute.errors import GuaranteeRefused, NotFittedError, OptionError, Vis
 from safeimpute.records.simulate import simulate
 from safeimpute.records.visits import ColumnChoice, prepare_visits
 from safeimpute.scoring.scorer import Scorer
-from safeimpute.selection.promisable import require_promisable
 from safeimpute.selection.reasons import NO_EVIDENCE, NOT_PROMISED, OUT_OF_RANGE, OUT_OF_SCOPE
 from safeimpute.settings import GcnSettings, PaperSettings, make_settings
+from safeimpute.splits.enough import require_promisable
 
 FAR = 10_000.0  # days beyond the last visit of the fit
 

@@ -8,7 +8,7 @@ import pytest
 from safeimpute.records.arrays import FloatArray, VisitArrays
 from safeimpute.records.simulate import simulate
 from safeimpute.records.visits import ColumnChoice, prepare_visits
-from safeimpute.selection.calibrate import Calibrated, calibrate, evidence_scope, uses_calendar
+from safeimpute.selection.calibrate import Calibrated, calibrate, evidence_scope
 from safeimpute.selection.reasons import NO_EVIDENCE, OUT_OF_RANGE, OUT_OF_SCOPE
 from safeimpute.selection.release import Rule
 from safeimpute.settings import BestSettings, Settings, make_settings
@@ -49,7 +49,7 @@ def estimates(visits: tuple[VisitArrays, FloatArray]) -> Estimates:
 
 
 def question(arrays: VisitArrays, claim: str = "unmeasured") -> Question:
-    return question_of(arrays, "best", claim, draw_roles(arrays, 1))  # type: ignore[arg-type]
+    return question_of(arrays, settings_for(claim), draw_roles(arrays, 1))
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_the_other_cross_claims_weigh_too(
     arrays = visits[0]
     found = calibrate(question(arrays, claim), arrays.target_values, estimates, settings_for(claim))
     assert found.weight.std() > 0
-    assert uses_calendar(settings_for(claim)) == (claim != "later")
+    assert settings_for(claim).uses_calendar == (claim != "later")
     assert found.measuring is not None
     assert found.measuring.columns[0] == ("time" if claim != "later" else "time between visits")
 
@@ -104,7 +104,7 @@ def test_errors_change_no_weight_and_no_scope(
     other = calibrate(question(arrays), scrambled, estimates, settings_for())
     assert other.weight.tobytes() == calibrated.weight.tobytes()
     assert all(np.array_equal(other.outside[name], calibrated.outside[name]) for name in calibrated.outside)
-    assert other.tie.tobytes() == calibrated.tie.tobytes()
+    assert other.question.tie.tobytes() == calibrated.question.tie.tobytes()
 
 
 def test_scope_reads_the_estimates_alone() -> None:

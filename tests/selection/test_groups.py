@@ -9,16 +9,9 @@ from hypothesis import strategies as st
 
 from safeimpute.errors import OptionError
 from safeimpute.records.arrays import FloatArray, VisitArrays
-from safeimpute.selection.cutoff import enough
-from safeimpute.selection.groups import (
-    Grouping,
-    attribute_groups,
-    make_grouping,
-    merge_cells,
-    own_values,
-    require_groups,
-)
-from safeimpute.selection.ledger import Worth, effective_size
+from safeimpute.selection.groups import Grouping, make_grouping, merge_cells, own_values
+from safeimpute.selection.ledger import effective_size
+from safeimpute.splits.enough import Worth, attribute_groups, enough, require_groups
 
 
 def visits(patients: int = 40, seed: int = 0) -> VisitArrays:

@@ -8,13 +8,8 @@ from hypothesis import strategies as st
 
 from safeimpute.errors import SafeImputeError
 from safeimpute.selection.bh import benjamini_hochberg
-from safeimpute.selection.p_values import (
-    Ranked,
-    conformal_p_values,
-    fewest_calibration,
-    joint_ranks,
-    paper_p_values,
-)
+from safeimpute.selection.p_values import Ranked, conformal_p_values, joint_ranks, paper_p_values
+from safeimpute.splits.enough import fewest_calibration
 
 
 def ranked(rng: np.random.Generator, n: int, levels: int | None = None) -> Ranked:

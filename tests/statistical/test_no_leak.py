@@ -34,7 +34,7 @@ def told(claim: ClaimName = "unmeasured") -> Settings:
 
 
 def calibrated(visits: VisitArrays, claim: ClaimName = "unmeasured") -> Calibrated:
-    question = question_of(visits, "best", claim, draw_roles(visits, SEED))
+    question = question_of(visits, told(claim), draw_roles(visits, SEED))
     return fit_question(visits, question, told(claim), plausible=(0.0, 40.0))[1]
 
 
@@ -136,7 +136,8 @@ def scrambled(visits: VisitArrays, rows: BoolArray) -> VisitArrays:
 
 
 def paper_question(visits: VisitArrays, roles: Roles) -> Question:
-    return question_of(visits, "paper", "visits", roles)
+    settings = make_settings(target="hba1c", tolerance=0.8, fdr=0.2, preset="paper")
+    return question_of(visits, settings, roles)
 
 
 def test_held_out_targets_change_nothing_in_the_papers_system(
@@ -158,7 +159,7 @@ def test_held_out_targets_change_nothing_in_best_under_the_papers_claim(
     hidden = np.isin(roles, (Role.CALIBRATION, Role.TEST))
     settings = make_settings(target="hba1c", tolerance=0.8, fdr=0.2, claim="visits", best={"folds": FOLDS})
     one, other = (
-        fit_question(each, question_of(each, "best", "visits", roles), settings)[1]
+        fit_question(each, question_of(each, settings, roles), settings)[1]
         for each in (cohort_arrays, scrambled(cohort_arrays, hidden))
     )
     for name in ("value", "risk", "spread", "no_evidence"):

@@ -15,7 +15,7 @@ from safeimpute.settings import make_settings
 from safeimpute.tolerance import Tolerance
 
 ALPHAS = (0.1, 0.2, 0.35)
-# At each level a tolerance at which the paper's score can release something: (tolerance in points, power floor).
+# At each level a tolerance at which the paper's risk can release something: (tolerance in points, power floor).
 SETTINGS = {0.1: (1.6, 0.1), 0.2: (1.3, 0.25), 0.35: (0.9, 0.3)}
 
 

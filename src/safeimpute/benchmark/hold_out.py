@@ -35,7 +35,7 @@ def hold_out_trial(
     device: str = "cpu",
 ) -> Trial:
     """A method's values with a risk from its validation errors, ready to be released; the settings claim `visits`."""
-    question = question_of(visits, "paper", settings.claim, roles)
+    question = question_of(visits, settings, roles, validated=True)
     asked = question.judged | question.candidate
     estimates = rank_by_validation(
         question.task, imputation, asked, settings.allowed_error, settings.random_state, device

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import inspect
 from dataclasses import dataclass
 
 from safeimpute.errors import OptionError
@@ -16,7 +17,6 @@ class Method:
     factory: str
     summary: str
     needs: tuple[str, ...] = ()  # modules that must be importable
-    iterates: bool = False  # trains for a set number of rounds, which `effort` scales
     outside: bool = False  # runs in the baselines environment
     stops: bool = False  # decides by validation values when to stop; any other method learns from them too
 
@@ -29,8 +29,9 @@ class Method:
 
     def make(self, effort: float = 1.0) -> Imputer:
         """The method with its published settings; `effort` below one trains for fewer rounds."""
-        settings = {"effort": effort} if self.iterates else {}
-        imputer: Imputer = getattr(importlib.import_module(self.module), self.factory)(**settings)
+        factory = getattr(importlib.import_module(self.module), self.factory)
+        trains_in_rounds = "effort" in inspect.signature(factory).parameters
+        imputer: Imputer = factory(effort=effort) if trains_in_rounds else factory()
         return imputer
 
 
@@ -39,21 +40,20 @@ def _baseline(
     factory: str,
     summary: str,
     *needs: str,
-    iterates: bool = True,
     outside: bool = False,
     stops: bool = False,
 ) -> Method:
     where = f"safeimpute.benchmark.methods.{module}"
-    return Method(where, factory, summary, needs, iterates, outside, stops)
+    return Method(where, factory, summary, needs, outside, stops)
 
 
 METHODS: dict[str, Method] = {
-    "mean": _baseline("simple", "Mean", "mean of the training values", iterates=False),
-    "locf": _baseline("simple", "LastValue", "the patient's last value carried forward", iterates=False),
-    "patient_mean": _baseline("simple", "PatientMean", "mean of the patient's other values", iterates=False),
-    "knn": _baseline("knn", "NearestNeighbours", "ten nearest visits", "sklearn", iterates=False),
-    "mice": _baseline("chained", "Mice", "chained Bayesian regressions", "sklearn", iterates=False),
-    "missforest": _baseline("chained", "MissForest", "chained random forests", "sklearn", iterates=False),
+    "mean": _baseline("simple", "Mean", "mean of the training values"),
+    "locf": _baseline("simple", "LastValue", "the patient's last value carried forward"),
+    "patient_mean": _baseline("simple", "PatientMean", "mean of the patient's other values"),
+    "knn": _baseline("knn", "NearestNeighbours", "ten nearest visits", "sklearn"),
+    "mice": _baseline("chained", "Mice", "chained Bayesian regressions", "sklearn"),
+    "missforest": _baseline("chained", "MissForest", "chained random forests", "sklearn"),
     "hyperimpute": _baseline(
         "hyperimpute", "HyperImpute", "columnwise choice of learner, iterated", outside=True
     ),
@@ -79,7 +79,6 @@ METHODS: dict[str, Method] = {
         "BoostedLags",
         "gradient-boosted trees on lag features",
         "lightgbm",
-        iterates=False,
         stops=True,
     ),
     "paper": Method(

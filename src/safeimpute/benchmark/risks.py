@@ -59,7 +59,7 @@ Risk = Callable[[_Ground], Estimates]
 def run_risks(study: Study, visits: VisitArrays, seed: int, device: str) -> tuple[dict[str, Any], Arrays]:
     """Every risk on one split; figures and, as arrays, what each releases over all draws."""
     settings = study.settings(visits, "paper", seed)
-    question = question_of(visits, "paper", "visits", draw_roles(visits, seed, study.test_fraction))
+    question = question_of(visits, settings, draw_roles(visits, seed, study.test_fraction))
     paper = fit_paper(question.task, settings.paper, seed, device)
     ground = _Ground(study, question, settings, device, paper)
     found, outcomes = {}, []

@@ -27,7 +27,7 @@ def benchmark(
         float,
         typer.Option(min=0.0, max=1.0, help="Share of the published training rounds; below 1: quick run."),
     ] = 1.0,
-    repartitions: Annotated[int, typer.Option(min=1, help="Calibration/test draws per fit.")] = 100,
+    repartitions: Annotated[int, typer.Option(min=1, help="Calibration/test draws per fit.")] = opt.REDRAWN,
     time_limit: Annotated[
         float, typer.Option(min=1.0, help="Seconds one method may take on one split.")
     ] = 14_400,
@@ -122,7 +122,7 @@ def _check(context: typer.Context, folder: Path, *, force: bool) -> None:
 def refuse_too_few(arrays: Any, seed: int, test_fraction: float, levels: tuple[float, ...]) -> None:
     """A level no method could release at is said at once, not once per method."""
     from safeimpute.errors import GuaranteeRefused
-    from safeimpute.selection.p_values import fewest_calibration
+    from safeimpute.splits.enough import fewest_calibration
     from safeimpute.splits.questions import draw_roles
     from safeimpute.splits.roles import Role
 

@@ -7,6 +7,7 @@ import typer
 
 if TYPE_CHECKING:
     from safeimpute.benchmark.result import BenchmarkResult
+    from safeimpute.evaluation.audit import AuditReport
     from safeimpute.evaluation.downstream_result import Downstream
     from safeimpute.evaluation.drawn_run import DrawsSummary
     from safeimpute.evaluation.evaluate import ReleaseSummary
@@ -92,10 +93,10 @@ def print_evaluation(result: dict[str, Any], unit: str | None) -> None:
         typer.echo("  Precision counts a split that releases nothing as 0; MAE and RMSE leave it out.")
 
 
-def print_audit(report: dict[str, Any]) -> None:
+def print_audit(report: "AuditReport") -> None:
     """Achieved against asked for, over all and by group."""
     typer.echo(
-        f"\nAchieved share of bad values among the released, {report['splits']} splits by {report['split']}"
+        f"\nAchieved share of unacceptable values among the released, {report['splits']} splits by {report['split']}"
     )
     typer.echo(f"  {'level':<8}{'achieved':<20}{'pooled':<10}{'power':<20}within level + 3 SE")
     for row in report["levels"]:
@@ -103,9 +104,9 @@ def print_audit(report: dict[str, Any]) -> None:
         typer.echo(f"  {row['fdr']:<8g}{cells}{'yes' if row['holds'] else 'NO'}")
     middle = report["groups"][len(report["groups"]) // 2]
     typer.echo(f"\nBy group at level {middle['fdr']:g}. {report['note']}")
-    for row in middle["rows"]:
-        shown = show_mean_se(row["fdp"]) if row["fdp"] else "too few released"
-        typer.echo(f"  {row['group']:<34}  {shown}")
+    for group in middle["rows"]:
+        shown = show_mean_se(group["fdp"]) if group["fdp"] else "too few released"
+        typer.echo(f"  {group['group']:<34}  {shown}")
 
 
 def print_draws(drawn: "DrawsSummary", folder: Path) -> None:

@@ -42,7 +42,7 @@ def ready_to_export(
 def _of_run(
     folder: Path, catalogue: "Catalogue", names: Mapping[str, str], *, only_accepted: bool
 ) -> Exported:
-    from safeimpute.report.read_folder import read_manifest, read_summary
+    from safeimpute.report.run_folder import read_manifest, read_summary
     from safeimpute.web.reviewed import reviewed
 
     manifest, summary = read_manifest(folder), read_summary(folder)
@@ -154,7 +154,7 @@ def write_record(folder: Path, run: Path, to: str, ready: Exported) -> None:
 
 def remember(output: Path, ready: Exported) -> str:
     """Enter the values in the ledger beside the export; returns a warning where that was not possible."""
-    from safeimpute.records.known_values import record_released
+    from safeimpute.records.writers.released_ledger import record_released
 
     rows = ready.rows.select(subject_id="subject", lab="lab", value="value", released="given")
     return record_released(output, ready.origin.table, rows)

@@ -127,7 +127,7 @@ def _describe_installation() -> list[str]:
     import torch
 
     from safeimpute import __version__
-    from safeimpute.report.run_folder import PACKAGES
+    from safeimpute.report.manifest import PACKAGES
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none found; the CPU is used"
     extras = {

@@ -106,6 +106,7 @@ Splits = Annotated[int, typer.Option(min=1, help="How many random splits.")]
 SplitBy = Annotated[
     Literal["visits", "patients"], typer.Option("--split", help="Hold out visits, or whole patients.")
 ]
+REDRAWN = 100  # draws of calibration and test per fit, where the two may be exchanged
 TestFraction = Annotated[float, typer.Option(help="Share of known values hidden as test.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the result to this file.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -19,11 +19,12 @@ from safeimpute.cli.fit_flags import (
 from safeimpute.cli.progress import shown_progress
 
 if TYPE_CHECKING:
-    from safeimpute.estimator import SafeImputer
     from safeimpute.evaluation.drawn_run import DrawsAsked
-    from safeimpute.records.looks import Look
+    from safeimpute.evaluation.run_summary import RunSummary
     from safeimpute.records.visits import Visits as VisitsTable
+    from safeimpute.runtime.looks import Look
     from safeimpute.runtime.table_format import TableFormat
+    from safeimpute.selection.result import RunResult
     from safeimpute.settings import Settings
 
 DEMO_OUT = Path("out/demo")  # the demo's own place, which it writes anew each time
@@ -228,40 +229,31 @@ def _carry_out(
     """The same once the folder is this run's to write."""
     from safeimpute.cli.console import print_columns, print_draws, print_summary
     from safeimpute.estimator import SafeImputer
-    from safeimpute.records.known_values import record_released, refuse_known_values
-    from safeimpute.records.looks import record_look
+    from safeimpute.records.known_values import refuse_known_values
+    from safeimpute.records.units import column_choice
+    from safeimpute.records.visits import prepare_visits
+    from safeimpute.records.writers.released_ledger import record_released
     from safeimpute.report.draws_folder import write_draws
-    from safeimpute.report.figures import draw_figures
-    from safeimpute.report.html import write_report
-    from safeimpute.report.reporting import write_reporting
-    from safeimpute.report.review_folder import write_review
-    from safeimpute.report.run_folder import write_run
     from safeimpute.runtime.files import finished_folder, sha256_of
+    from safeimpute.runtime.looks import record_look
 
+    visits = prepare_visits(table, column_choice(settings))
+    refuse_known_values(visits.arrays, out, source or out)
+    if not quiet:
+        print_columns(visits)
+    look, second = _look(visits, settings, out, earlier)
     imputer = SafeImputer(**vars(settings))
-
-    def on_visits(visits: "VisitsTable") -> None:
-        refuse_known_values(visits.arrays, out, source or out)
-        if not quiet:
-            print_columns(visits)
-
     with shown_progress(quiet) as progress:
-        imputer.fit(table, progress=progress, on_visits=on_visits)
-    look, second = _look(imputer, out, earlier)
-    imputations = imputer.impute(table)
+        imputer.fit(visits, progress=progress)
+    imputations, result = imputer.impute(visits), imputer.result()
     with finished_folder(out, force=force) as folder:
-        summary = write_run(
-            folder, imputer, imputations, source, columns, second_look=second, read_as=read_as, sign=sign
-        )
-        write_review(folder, imputer)
+        imputer.save(folder / "model", second_look=second, sign=sign)
         if why:
-            imputer.explain(table).write_parquet(folder / "why.parquet")
+            imputer.explain(visits).write_parquet(folder / "why.parquet")
         drawn = None if draws is None else write_draws(folder, imputer, table, draws)
-        draw_figures(folder)
-        write_report(folder)
-        write_reporting(folder)
-    identity = sha256_of(out / "imputations.parquet")
-    released = record_released(out, identity, imputations, imputer.visits_.arrays)
+        origin = Origin(source, columns, read_as, second_look=second)
+        summary = _write(folder, result, visits, imputations, origin)
+    released = record_released(out, sha256_of(out / "imputations.parquet"), imputations, visits.arrays)
     for warning in filter(None, (record_look(out, look), released)):
         typer.echo(f"safeimpute: {warning}", err=True)
     if not quiet:
@@ -270,16 +262,58 @@ def _carry_out(
             print_draws(drawn, out)
 
 
-def _look(imputer: "SafeImputer", out: Path, earlier: Path | None) -> "tuple[Look, bool]":
+class Origin(NamedTuple):
+    """Where a run's visits came from, and whether they were looked at before."""
+
+    source: Path | None
+    columns: Mapping[str, str]  # of the source, renamed
+    read_as: "TableFormat | None"
+    second_look: bool
+
+
+def _write(
+    folder: Path, result: "RunResult", visits: "VisitsTable", imputations: Any, origin: Origin
+) -> "RunSummary":
+    """Write what the run came to, and the report."""
+    from safeimpute.evaluation.exploration import slider_grid
+    from safeimpute.evaluation.summary import as_second_look, summarise_run
+    from safeimpute.report.figures import draw_figures
+    from safeimpute.report.html import write_report
+    from safeimpute.report.manifest import make_manifest
+    from safeimpute.report.reporting import write_reporting
+    from safeimpute.report.run_folder import write_review, write_run
+
+    summary, sliders = summarise_run(result, visits, imputations), slider_grid(result)
+    if origin.second_look:
+        summary = as_second_look(summary)
+    manifest = make_manifest(
+        result.settings,
+        visits,
+        origin.source,
+        origin.columns,
+        second_look=origin.second_look,
+        read_as=origin.read_as,
+    )
+    write_run(folder, imputations, summary, manifest)
+    write_review(folder, visits, result.calibrated.candidates, sliders)
+    draw_figures(folder)
+    write_report(folder)
+    write_reporting(folder)
+    return summary
+
+
+def _look(
+    visits: "VisitsTable", settings: "Settings", out: Path, earlier: Path | None
+) -> "tuple[Look, bool]":
     """This run as a look at its visits, and whether runs beside it showed them before with other choices."""
     from datetime import UTC, datetime
 
-    from safeimpute.records.looks import Look, earlier_looks, is_second_look, looks_fingerprint
+    from safeimpute.records.visits import looks_fingerprint
     from safeimpute.report.earlier_run import read_earlier_run
+    from safeimpute.runtime.looks import Look, earlier_looks, is_second_look
 
-    settings = imputer.settings_
     look = Look(
-        fingerprint=looks_fingerprint(imputer.visits_.arrays),
+        fingerprint=looks_fingerprint(visits.arrays),
         target=settings.target,
         tolerance=settings.tolerance,
         fdr=settings.fdr,

@@ -45,6 +45,18 @@ class Audit(TypedDict):
     note: str
 
 
+class AuditReport(Audit):
+    """An audit with what was asked, as audit.json holds it."""
+
+    target: str
+    tolerance: float | str
+    splits: int
+    split: str
+    preset: str
+    claim: str
+    promise: str
+
+
 def audit(
     trials: Sequence[Trial],
     tolerance: Tolerance,
@@ -91,9 +103,9 @@ def _in_groups(
                 there = member[draw.tested]
                 out = released & there
                 counts[place] += np.sum(risky & out), out.sum(), np.sum(~risky & there)
-        for name, (wrong, out_of_all, good) in zip(groups, counts, strict=True):
+        for name, (found, out_of_all, good) in zip(groups, counts, strict=True):
             # Over all draws together: a draw that releases nothing to a small group would count as free of error.
-            shares = wrong / max(out_of_all, 1.0), (out_of_all - wrong) / max(good, 1.0)
+            shares = found / max(out_of_all, 1.0), (out_of_all - found) / max(good, 1.0)
             collected[name].append((*shares, out_of_all / number))
     return [_described(name, np.array(values)) for name, values in collected.items() if values]
 

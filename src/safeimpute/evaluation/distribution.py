@@ -4,10 +4,9 @@ import math
 
 import numpy as np
 
-from safeimpute.estimator import SafeImputer
 from safeimpute.evaluation.run_summary import CohortMeans, Distribution, Fifth, Spread
 from safeimpute.records.arrays import BoolArray, FloatArray
-from safeimpute.selection.release import passing
+from safeimpute.selection.result import RunResult
 
 FIFTHS = 5
 WARNING = (
@@ -21,13 +20,12 @@ INSTEAD = (
 )
 
 
-def distribution_of(imputer: SafeImputer, value: FloatArray, released: BoolArray) -> Distribution:
+def distribution_of(result: RunResult, value: FloatArray, released: BoolArray) -> Distribution:
     """Released against withheld, by imputed value and by what was measured; `value` and `released` per candidate."""
-    calibrated = imputer.calibrated_
+    calibrated = result.calibrated
     truth, weight = calibrated.truth, calibrated.weight
-    ground = calibrated.ground(imputer.current_settings().allowed_error)
-    judged = calibrated.question.judged & ground.inside
-    through = judged & passing(ground, imputer.decision_)
+    judged = calibrated.question.judged & calibrated.ground(result.settings.allowed_error).inside
+    through = judged & result.passing
     stopped = judged & ~through
     return {
         "measured": spread_of(truth),

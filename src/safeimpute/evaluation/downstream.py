@@ -104,7 +104,7 @@ def _one_split(
     else:
         roles = draw_roles(visits, seed)
         known = np.where(np.isnan(visits.target_values), truth, visits.target_values)
-    question = question_of(visits, settings.preset, settings.claim, roles)
+    question = question_of(visits, settings, roles)
     fitted, calibrated = fit_question(visits, question, settings, plausible, device, limits=plan.limits)
     released = calibrated.release(settings.allowed_error, rule_of(settings)).released
     predictive = learn_predictive(calibrated, fitted.frozen, plausible, seed, device)

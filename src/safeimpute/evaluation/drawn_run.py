@@ -13,6 +13,7 @@ from safeimpute.records.arrays import FloatArray
 from safeimpute.records.units import target_unit
 from safeimpute.splits.folds import fold_of
 
+FittedImputer = SafeImputer  # for those who only hand it on
 DELTAS = 9  # shifts tried where none is named
 
 

@@ -55,7 +55,7 @@ class BoundSummary(TypedDict):
     survives: str  # which promise survives looking
 
 
-class GatheringCell(TypedDict):
+class GatheringCellSummary(TypedDict):
     """One group at one level: what the rule over all values does there, and what a rule of its own would do."""
 
     fdr: float
@@ -65,19 +65,19 @@ class GatheringCell(TypedDict):
     own_share: float | None
 
 
-class GatheringGroup(TypedDict):
+class GatheringGroupSummary(TypedDict):
     """One group of visits, at every level."""
 
     group: str
     missing: int
-    cells: list[GatheringCell]
+    cells: list[GatheringCellSummary]
 
 
-class Gathering(TypedDict):
+class GatheringSummary(TypedDict):
     """Where risky values gather by one way to group visits."""
 
     by: str
-    groups: list[GatheringGroup]
+    groups: list[GatheringGroupSummary]
 
 
 class CalibrationPoint(TypedDict):
@@ -219,8 +219,8 @@ class Distribution(TypedDict):
     instead: str  # what to use
 
 
-class RunSummary(TypedDict):
-    """What was asked, what came out, what it promises, and what it rests on."""
+class Asked(TypedDict):
+    """What the run was told."""
 
     target: str
     unit: str | None
@@ -232,11 +232,21 @@ class RunSummary(TypedDict):
     promise_kind: PromiseName
     confidence: float
     past_only: bool
+
+
+class PromiseSummary(TypedDict):
+    """What is promised, in words."""
+
     promise: str  # empty: no guarantee, and `no_promise` says why
     assumption: str
     limits: str
     no_promise: str
     second_look: bool
+
+
+class RunSummary(Asked, PromiseSummary):
+    """What was asked, what came out, what it promises, and what it rests on."""
+
     measured: int
     judged: int  # measured visits whose errors decided the release
     missing: int
@@ -249,7 +259,7 @@ class RunSummary(TypedDict):
     risk_cap: float | None
     cutoffs: list[CutoffSummary]
     bound: BoundSummary
-    gathering: list[Gathering]
+    gathering: list[GatheringSummary]
     measuring: MeasuringSummary | None  # None where the claim does not look at who gets measured
     sensitivity: list[Doubt]
     by_risk: Histogram

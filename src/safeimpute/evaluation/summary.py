@@ -3,36 +3,36 @@
 import numpy as np
 import polars as pl
 
-from safeimpute.estimator import SafeImputer
 from safeimpute.evaluation.data_profile import profile_data
 from safeimpute.evaluation.distribution import distribution_of
-from safeimpute.evaluation.exploration import CURVE_LEVELS, explore
-from safeimpute.evaluation.gathering import group_in_words, where_risky_gathers
+from safeimpute.evaluation.exploration import trade_off
 from safeimpute.evaluation.measuring_summary import summarise_measuring
 from safeimpute.evaluation.plain_ways import plain_values
 from safeimpute.evaluation.run_summary import (
     Accuracy,
+    Asked,
     BoundSummary,
     CutoffSummary,
-    Doubt,
     GapHistogram,
+    GatheringSummary,
     Histogram,
+    PromiseSummary,
     RiskGroup,
     RunSummary,
 )
 from safeimpute.evaluation.subgroups import Judgement, Subgroup, describe_subgroups
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.records.history import NONE, previous_observed
-from safeimpute.records.units import decision_limits, target_unit
-from safeimpute.selection.claims import BOUND_SURVIVES, bound_in_words
+from safeimpute.records.visits import Visits
+from safeimpute.selection.calibrate import Calibrated
+from safeimpute.selection.claims import BOUND_SURVIVES, Promised
 from safeimpute.selection.cutoff import Cutoff
+from safeimpute.selection.gathering import Gathering
+from safeimpute.selection.groups import Grouping, Merged
 from safeimpute.selection.reasons import IN_WORDS
-from safeimpute.selection.release import passing, rule_of
+from safeimpute.selection.result import RunResult
 from safeimpute.settings import Settings
 
-__all__ = ["FittedImputer", "RunSummary", "as_second_look", "summarise_run"]
-
-FittedImputer = SafeImputer  # for those who only hand it on
 BINS = 24
 RISK_GROUPS = 10
 SECOND_LOOK = (
@@ -42,55 +42,64 @@ SECOND_LOOK = (
 )
 
 
-def summarise_run(imputer: SafeImputer, imputations: pl.DataFrame) -> RunSummary:
+def summarise_run(result: RunResult, visits: Visits, imputations: pl.DataFrame) -> RunSummary:
     """What was asked, what came out, what it promises, and what it rests on."""
-    settings, calibrated = imputer.current_settings(), imputer.calibrated_
-    allowed, unit, promised = settings.allowed_error, target_unit(settings), imputer.promised()
-    released = imputations["released"].to_numpy()
-    fitted = getattr(imputer, "fitted_", None)
+    calibrated, released = result.calibrated, imputations["released"].to_numpy()
+    reasons = _by_reason(imputations)
+    return {
+        **_asked(result),
+        **_promised(result.promised),
+        "measured": int(np.sum(~np.isnan(calibrated.truth))),
+        "judged": int(calibrated.question.judged.sum()),
+        "missing": len(imputations),
+        "released": int(released.sum()),
+        "withheld": int((~released).sum()),
+        "withheld_by_reason": reasons,
+        "reason_words": {reason: IN_WORDS.get(reason, reason) for reason in reasons},
+        "risk_is_probability": calibrated.estimates.learnt_for is not None,
+        "groups_by": list(result.settings.groups),
+        "risk_cap": result.settings.risk_cap,
+        "cutoffs": _cutoffs(result),
+        "bound": _bound(result),
+        "gathering": [_gathering(each) for each in result.gathering],
+        "measuring": summarise_measuring(calibrated.diagnosis, visits, len(imputations)),
+        "sensitivity": [{"gamma": each.gamma, "released": each.released} for each in result.doubts],
+        "by_risk": _histogram(imputations["risk"].to_numpy(), released),
+        "by_value": _histogram(imputations["value"].to_numpy(), released),
+        "by_gap": _by_gap(calibrated, released),
+        "distribution": distribution_of(result, imputations["value"].to_numpy(), released),
+        "accuracy": _accuracy(calibrated, result.settings),
+        "alignment": _alignment(calibrated, result.settings),
+        "curve": trade_off(result),
+        "subgroups": _subgroups(result, visits, released),
+        "data": profile_data(visits, result.settings.random_state),
+        "seconds": dict(result.seconds),
+    }
+
+
+def _asked(result: RunResult) -> Asked:
+    settings = result.settings
     return {
         "target": settings.target,
-        "unit": unit,
+        "unit": result.unit,
         "tolerance": settings.tolerance,
-        "tolerance_in_words": allowed.describe(unit),
+        "tolerance_in_words": settings.allowed_error.describe(result.unit),
         "fdr": settings.fdr,
         "preset": settings.preset,
         "claim": settings.claim,
         "promise_kind": settings.promise,
         "confidence": settings.confidence,
         "past_only": settings.past_only,
-        "promise": promised.promise,
-        "assumption": promised.assumption,
-        "limits": promised.limits,
-        "no_promise": promised.no_promise,
+    }
+
+
+def _promised(words: Promised) -> PromiseSummary:
+    return {
+        "promise": words.promise,
+        "assumption": words.assumption,
+        "limits": words.limits,
+        "no_promise": words.no_promise,
         "second_look": False,
-        "measured": int(np.sum(~np.isnan(calibrated.truth))),
-        "judged": int(calibrated.question.judged.sum()),
-        "missing": len(imputations),
-        "released": int(released.sum()),
-        "withheld": int((~released).sum()),
-        "withheld_by_reason": (reasons := _by_reason(imputations)),
-        "reason_words": {reason: IN_WORDS.get(reason, reason) for reason in reasons},
-        "risk_is_probability": calibrated.estimates.learnt_for is not None,
-        "groups_by": list(settings.groups),
-        "risk_cap": settings.risk_cap,
-        "cutoffs": _cutoffs(imputer, settings),
-        "bound": _bound(imputer, settings, unit),
-        "gathering": where_risky_gathers(
-            calibrated, allowed, rule_of(settings), decision_limits(settings.target, unit)
-        ),
-        "measuring": summarise_measuring(calibrated.diagnosis, imputer.visits_, len(imputations)),
-        "sensitivity": _sensitivity(imputer, settings),
-        "by_risk": _histogram(imputations["risk"].to_numpy(), released),
-        "by_value": _histogram(imputations["value"].to_numpy(), released),
-        "by_gap": _by_gap(imputer, released),
-        "distribution": distribution_of(imputer, imputations["value"].to_numpy(), released),
-        "accuracy": _accuracy(imputer, settings),
-        "alignment": _alignment(imputer, settings),
-        "curve": explore(calibrated, allowed, rule_of(settings), sorted({*CURVE_LEVELS, settings.fdr})),
-        "subgroups": _subgroups(imputer, released, settings),
-        "data": profile_data(imputer.visits_, settings.random_state),
-        "seconds": {} if fitted is None else {name: float(each) for name, each in fitted.seconds.items()},
     }
 
 
@@ -112,37 +121,66 @@ def _by_reason(imputations: pl.DataFrame) -> dict[str, int]:
     return {str(reason): int(count) for reason, count in counts.iter_rows()}
 
 
-def _bound(imputer: SafeImputer, settings: Settings, unit: str | None) -> BoundSummary:
-    bound = imputer.bound_
+def _bound(result: RunResult) -> BoundSummary:
     return {
-        "confidence": bound.confidence,
-        "values": bound.values,
-        "risky": bound.risky,
-        "share": bound.share,
-        "words": bound_in_words(bound, settings.allowed_error.describe(unit)),
+        "confidence": result.bound.confidence,
+        "values": result.bound.values,
+        "risky": result.bound.risky,
+        "share": result.bound.share,
+        "words": result.bound_in_words,
         "survives": BOUND_SURVIVES,
     }
 
 
-def _cutoffs(imputer: SafeImputer, settings: Settings) -> list[CutoffSummary]:
-    decision, calibrated = imputer.decision_, imputer.calibrated_
+def _gathering(found: Gathering) -> GatheringSummary:
+    return {
+        "by": found.by,
+        "groups": [
+            {
+                "group": each.group,
+                "missing": each.missing,
+                "cells": [
+                    {
+                        "fdr": cell.fdr,
+                        "released": cell.released,
+                        "share": cell.share,
+                        "own_released": cell.own_released,
+                        "own_share": cell.own_share,
+                    }
+                    for cell in each.cells
+                ],
+            }
+            for each in found.groups
+        ],
+    }
+
+
+def _cutoffs(result: RunResult) -> list[CutoffSummary]:
+    decision, calibrated = result.decision, result.calibrated
     group = np.zeros(len(decision.released), dtype=np.int64)
     if decision.merged is not None and calibrated.grouping is not None:
         cells = calibrated.grouping.cells(calibrated.question.visits, calibrated.estimates.value)
         group = decision.merged.of(cells)[calibrated.candidates]
     return [
         {
-            "group": group_in_words(calibrated.grouping, decision.merged, number),
+            "group": _group_in_words(calibrated.grouping, decision.merged, number),
             "missing": int(np.sum(group == number)),
             "released": int(np.sum(decision.released[group == number])),
             "risk": cutoff.risk,
             "share": cutoff.share,
             "patients": cutoff.patients,
             "visits": cutoff.visits,
-            "words": cutoff_in_words(cutoff, settings),
+            "words": cutoff_in_words(cutoff, result.settings),
         }
         for number, cutoff in sorted(decision.cutoffs.items())
     ]
+
+
+def _group_in_words(grouping: Grouping | None, merged: Merged | None, group: int) -> str:
+    """A group by the labels of the cells that stand together in it; empty without groups."""
+    if grouping is None or merged is None:
+        return ""
+    return "; ".join(grouping.label(cell) for cell in merged.cells[group])
 
 
 def cutoff_in_words(cutoff: Cutoff, settings: Settings) -> str:
@@ -165,14 +203,6 @@ def cutoff_in_words(cutoff: Cutoff, settings: Settings) -> str:
     )
 
 
-def _sensitivity(imputer: SafeImputer, settings: Settings) -> list[Doubt]:
-    """Released counts if an unseen reason changed the odds of being measured by a factor of up to gamma."""
-    if settings.claim == "visits":
-        return []
-    found = imputer.calibrated_.under_doubt(settings.allowed_error, settings.fdr, settings.gammas)
-    return [{"gamma": each.gamma, "released": each.released} for each in found]
-
-
 def _histogram(values: FloatArray, released: BoolArray) -> Histogram:
     there = np.isfinite(values)
     values, released = values[there], released[there]
@@ -187,10 +217,10 @@ def _histogram(values: FloatArray, released: BoolArray) -> Histogram:
     }
 
 
-def _by_gap(imputer: SafeImputer, released: BoolArray) -> GapHistogram:
+def _by_gap(calibrated: Calibrated, released: BoolArray) -> GapHistogram:
     """Released and withheld by days since the patient's last measured target; without one, counted apart."""
-    arrays, rows = imputer.visits_.arrays, imputer.calibrated_.candidates
-    previous = previous_observed(arrays.patient, ~np.isnan(imputer.calibrated_.truth))[rows]
+    arrays, rows = calibrated.question.visits, calibrated.candidates
+    previous = previous_observed(arrays.patient, ~np.isnan(calibrated.truth))[rows]
     has = previous != NONE
     gap = arrays.time[rows[has]] - arrays.time[previous[has]]
     without = released[~has]
@@ -200,17 +230,16 @@ def _by_gap(imputer: SafeImputer, released: BoolArray) -> GapHistogram:
     }
 
 
-def _judged(imputer: SafeImputer) -> tuple[IntArray, FloatArray, FloatArray]:
+def _judged(calibrated: Calibrated) -> tuple[IntArray, FloatArray, FloatArray]:
     """Judged visits with an imputation: rows, imputed and measured values."""
-    calibrated = imputer.calibrated_
     rows = np.flatnonzero(calibrated.question.judged & np.isfinite(calibrated.estimates.value))
     return rows, calibrated.estimates.value[rows], calibrated.truth[rows]
 
 
-def _accuracy(imputer: SafeImputer, settings: Settings) -> Accuracy:
+def _accuracy(calibrated: Calibrated, settings: Settings) -> Accuracy:
     """Errors at the judged visits, none of which was imputed with its own value in sight."""
-    rows, value, truth = _judged(imputer)
-    plain = plain_values(imputer.calibrated_.question.visits, past_only=settings.past_only)
+    rows, value, truth = _judged(calibrated)
+    plain = plain_values(calibrated.question.visits, past_only=settings.past_only)
     ways = {settings.preset: value, **{name: values[rows] for name, values in plain.items()}}
     how = (
         "set aside from the start to calibrate, so that nothing was learnt from them"
@@ -225,10 +254,10 @@ def _accuracy(imputer: SafeImputer, settings: Settings) -> Accuracy:
     }
 
 
-def _alignment(imputer: SafeImputer, settings: Settings) -> list[RiskGroup]:
+def _alignment(calibrated: Calibrated, settings: Settings) -> list[RiskGroup]:
     """Errors of the judged visits in groups of equal size by risk."""
-    rows, value, truth = _judged(imputer)
-    risk = imputer.calibrated_.estimates.risk[rows]
+    rows, value, truth = _judged(calibrated)
+    risk = calibrated.estimates.risk[rows]
     error, risky = np.abs(value - truth), settings.allowed_error.risky(value, truth)
     order = np.flatnonzero(np.isfinite(risk))
     order = order[np.argsort(risk[order], kind="stable")]
@@ -246,17 +275,16 @@ def _alignment(imputer: SafeImputer, settings: Settings) -> list[RiskGroup]:
     ]
 
 
-def _subgroups(imputer: SafeImputer, released: BoolArray, settings: Settings) -> list[Subgroup]:
-    rows, value, truth = _judged(imputer)
-    calibrated = imputer.calibrated_
-    ground = calibrated.ground(settings.allowed_error)
+def _subgroups(result: RunResult, visits: Visits, released: BoolArray) -> list[Subgroup]:
+    calibrated = result.calibrated
+    rows, value, truth = _judged(calibrated)
     judgement = Judgement(
         candidates=calibrated.candidates,
         released=released,
         judged=rows,
         error=np.abs(value - truth),
-        risky=settings.allowed_error.risky(value, truth),
-        passing=passing(ground, imputer.decision_)[rows],
+        risky=result.settings.allowed_error.risky(value, truth),
+        passing=result.passing[rows],
         weight=calibrated.weight[rows],
     )
-    return describe_subgroups(imputer.visits_, judgement)
+    return describe_subgroups(visits, judgement)

@@ -13,7 +13,7 @@ from safeimpute.runtime.progress import Progress, silent
 from safeimpute.selection.calibrate import Calibrated, Range, calibrate, fit_question, fit_system
 from safeimpute.selection.release import Decision, Rule
 from safeimpute.settings import Settings
-from safeimpute.splits.questions import Question, draw_roles, question_of
+from safeimpute.splits.questions import Question, ask, draw_roles, question_of
 from safeimpute.splits.roles import Roles
 from safeimpute.splits.streams import Stream, generator
 from safeimpute.systems.protocol import Estimates, Fitted, join_estimates
@@ -150,7 +150,7 @@ def _by_visits(
     progress: Progress,
     limits: Sequence[float],
 ) -> tuple[Fitted, Calibrated]:
-    question = question_of(visits, settings.preset, settings.claim, roles)
+    question = question_of(visits, settings, roles)
     return fit_question(visits, question, settings, plausible, device, progress, limits)
 
 
@@ -175,21 +175,21 @@ def _by_patients(
     tested[rng.permutation(patients)[: round(test_fraction * patients)]] = True
     apart = tested[visits.patient]
     measured = ~np.isnan(visits.target_values)
-    fitted = fit_system(_visible(visits.take(~apart)), settings, device, progress)
+    fitted = fit_system(_visible(visits.take(~apart), settings), settings, device, progress)
     assert fitted.frozen is not None  # the preset is best
     there = fitted.frozen.estimate(visits.take(apart), device)
     estimates = join_estimates(len(visits), [(apart, there), (~apart, fitted.estimates)])
-    question = Question(visits, measured & ~apart, measured & apart, np.full(len(visits), np.nan))
+    question = ask(visits, settings, measured & ~apart, measured & apart)
     calibrated = calibrate(
         question, visits.target_values, estimates, settings, plausible, weigh=False, limits=limits
     )
     return fitted, calibrated
 
 
-def _visible(visits: VisitArrays) -> Question:
+def _visible(visits: VisitArrays, settings: Settings) -> Question:
     """A table with nothing hidden."""
     measured = ~np.isnan(visits.target_values)
-    return Question(visits, measured, ~measured, np.full(len(visits), np.nan))
+    return ask(visits, settings, measured, ~measured)
 
 
 def _staged(progress: Progress, stage: str) -> Progress:

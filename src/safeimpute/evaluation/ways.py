@@ -12,7 +12,7 @@ from safeimpute.evaluation.quantities import Estimated
 from safeimpute.measuring.features import measuring_table
 from safeimpute.measuring.logistic import fit_logistic
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
-from safeimpute.selection.calibrate import Calibrated, uses_calendar
+from safeimpute.selection.calibrate import Calibrated
 from safeimpute.settings import Settings
 
 NOTHING_MISSING = "nothing missing"
@@ -103,7 +103,7 @@ def release_weights(
     """
     if available.all() or not available.any():
         return np.ones(len(visits))
-    table = measuring_table(visits, past_only=settings.past_only, calendar=uses_calendar(settings))
+    table = measuring_table(visits, past_only=settings.past_only, calendar=settings.uses_calendar)
     label = (~available).astype(np.float64)
     model = fit_logistic(table, label, np.arange(len(visits)), rng)
     return np.minimum(1.0 + np.exp(np.clip(model.logit(table.matrix), -20.0, 20.0)), MOST_WEIGHT)

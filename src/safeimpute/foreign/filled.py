@@ -44,7 +44,7 @@ def read_filled(hidden: Hidden, imputed: Any, columns: Sequence[str] = ()) -> Fi
         raise ImputedError(
             f"column {choice.target!r} of the filled-in table is as empty as it was: nothing was filled in."
         )
-    known = hidden.question.validation_target
+    known = hidden.validation_target
     both = np.isfinite(known) & np.isfinite(value)
     _refuse_answers(value[both], known[both], choice.target)
     _refuse_other_unit(value[both], known[both], choice.target, hidden.facts.unit)

@@ -11,13 +11,12 @@ import polars as pl
 from safeimpute.errors import ModelFolderError, OptionError, VisitsError
 from safeimpute.records.arrays import BoolArray, FloatArray, VisitArrays
 from safeimpute.records.columns import DRAWN, KNOWN, ColumnChoice
-from safeimpute.records.looks import looks_fingerprint
 from safeimpute.records.tables import like, to_polars
 from safeimpute.records.units import column_choice, require_plausible, target_unit
-from safeimpute.records.visits import Visits, prepare_visits
+from safeimpute.records.visits import Visits, looks_fingerprint, prepare_visits
 from safeimpute.runtime.files import finished_folder
-from safeimpute.settings import make_settings
-from safeimpute.splits.questions import Question
+from safeimpute.settings import Settings, make_settings
+from safeimpute.splits.questions import Question, ask
 from safeimpute.splits.roles import Role, Roles, split_visits
 from safeimpute.splits.streams import Stream, generator
 
@@ -55,16 +54,20 @@ class Hidden:
         self.folder: Path | None = None  # where it is kept, if it is
         self.released = False
 
-    @property
-    def question(self) -> Question:
+    def question(self, settings: Settings) -> Question:
         """What the hidden values are for: validation teaches the risk, calibration decides, the rest is asked about."""
-        validation = self.roles == Role.VALIDATION
-        return Question(
-            visits=self.prepared.arrays,
+        return ask(
+            self.prepared.arrays,
+            settings,
             judged=self.roles == Role.CALIBRATION,
             candidate=self.roles == Role.UNMEASURED,
-            validation_target=np.where(validation, self.answers, np.nan),
+            validation_target=self.validation_target,
         )
+
+    @property
+    def validation_target(self) -> FloatArray:
+        """The hidden values that teach the risk; NaN elsewhere."""
+        return np.where(self.roles == Role.VALIDATION, self.answers, np.nan)
 
     @property
     def truth(self) -> FloatArray:

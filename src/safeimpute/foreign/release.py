@@ -15,11 +15,11 @@ from safeimpute.foreign.filled import Filled, read_filled
 from safeimpute.foreign.hidden import FEWEST_HIDDEN, Hidden
 from safeimpute.foreign.ranking import rank_by_validation
 from safeimpute.records.imputations import imputation_table
-from safeimpute.records.looks import Look, earlier_looks, is_second_look, record_look
 from safeimpute.records.tables import like, to_polars
 from safeimpute.records.units import decision_limits, plausible_range
 from safeimpute.records.writers.guarded_csv import write_csv
 from safeimpute.runtime.files import finished_folder
+from safeimpute.runtime.looks import Look, earlier_looks, is_second_look, record_look
 from safeimpute.selection.bounds import Bound
 from safeimpute.selection.calibrate import Calibrated, calibrate
 from safeimpute.selection.claims import Promised, bound_in_words, promise_in_words, without_promise
@@ -180,7 +180,7 @@ def _refuse_second(hidden: Hidden) -> None:
 
 
 def _estimates(hidden: Hidden, filled: Filled, settings: Settings, risk: str | None) -> Estimates:
-    question = hidden.question
+    question = hidden.question(settings)
     signals = {name: column for name, column in filled.columns.items() if name != risk}
     if risk is not None:
         own = filled.columns[risk]
@@ -201,7 +201,7 @@ def _calibrated(hidden: Hidden, estimates: Estimates, settings: Settings) -> Cal
     """Weighed where the claim asks for it; a visit the tool left empty is outside, measured or not."""
     plausible = plausible_range(settings.target, hidden.facts.unit)
     limits = decision_limits(settings.target, hidden.facts.unit)
-    found = calibrate(hidden.question, hidden.truth, estimates, settings, plausible, limits=limits)
+    found = calibrate(hidden.question(settings), hidden.truth, estimates, settings, plausible, limits=limits)
     empty = ~np.isfinite(estimates.value)
     outside = {**found.outside, OUT_OF_RANGE: found.outside[OUT_OF_RANGE] & ~empty, NOT_FILLED: empty}
     return replace(found, outside=outside)
@@ -214,16 +214,8 @@ def _promised(hidden: Hidden, calibrated: Calibrated, decision: Decision, settin
         look = _look(hidden, settings, hidden.folder)
         if is_second_look(earlier_looks(hidden.folder, look.fingerprint, look.target), look):
             return without_promise(SECOND)
-    return promise_in_words(
-        settings.claim,
-        settings.promise,
-        settings.confidence,
-        settings.target,
-        settings.allowed_error.describe(hidden.facts.unit),
-        settings.fdr,
-        () if calibrated.measuring is None else calibrated.measuring.columns,
-        settings.groups,
-    )
+    columns = () if calibrated.measuring is None else calibrated.measuring.columns
+    return promise_in_words(settings, hidden.facts.unit, columns)
 
 
 def _look(hidden: Hidden, settings: Settings, folder: Path) -> Look:
@@ -273,7 +265,7 @@ def _filled_in(hidden: Hidden, calibrated: Calibrated, decision: Decision) -> pl
 
 
 def _validation_mae(hidden: Hidden, filled: Filled) -> float:
-    error = np.abs(filled.value - hidden.question.validation_target)
+    error = np.abs(filled.value - hidden.validation_target)
     return float(np.nanmean(error)) if np.isfinite(error).any() else float("nan")
 
 

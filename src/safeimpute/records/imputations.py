@@ -42,12 +42,7 @@ def imputation_table(
     `reason` why it is withheld ("" where it is not). What does not exist is NaN here and null in the table, which
     never holds NaN or infinity. Raises SafeImputeError where a value is released that is not a finite number.
     """
-    unusable = int(np.sum(released & ~np.isfinite(value)))
-    if unusable:
-        raise SafeImputeError(
-            f"{unusable:,} values of {lab!r} were released that are no finite numbers. This is a fault of safeimpute; "
-            "nothing was written. Please report it, with the output of safeimpute doctor."
-        )
+    _require_finite(lab, value[released])
     with np.errstate(all="ignore"):  # what comes out of NaN and infinity is null below
         lower, upper = value - half_width, value + half_width
     return pl.DataFrame(
@@ -66,6 +61,15 @@ def imputation_table(
             "reason": pl.Series(reason, dtype=pl.String),
         }
     )
+
+
+def _require_finite(lab: str, released: FloatArray) -> None:
+    unusable = int(np.sum(~np.isfinite(released)))
+    if unusable:
+        raise SafeImputeError(
+            f"{unusable:,} values of {lab!r} were released that are no finite numbers. This is a fault of safeimpute; "
+            "nothing was written. Please report it, with the output of safeimpute doctor."
+        )
 
 
 def _finite(values: FloatArray) -> pl.Series:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from safeimpute.errors import VisitsError
 from safeimpute.records.arrays import FloatArray, VisitArrays, mix
-from safeimpute.records.visits import patient_keys, subject_names
+from safeimpute.records.visits import patient_keys
 
 LEDGER = ".safeimpute-released"
 TELLING_DIGITS = (
@@ -21,45 +21,6 @@ TELLING_DIGITS = (
 )
 CHANCE = 2  # so many values may agree to 32 bits by chance
 Hashes = NDArray[np.uint64]
-
-
-def record_released(
-    beside: Path, identity: str, table: pl.DataFrame, measured: VisitArrays | None = None
-) -> str:
-    """Enter the released values of an imputation table in the ledger beside a folder or file.
-
-    Values that a patient's own measurements repeat (`measured`) tell nothing and are left out. Returns a warning to
-    show where the ledger cannot be written, else "".
-    """
-    given = table.filter(pl.col("released") & pl.col("value").is_not_null())
-    keys = patient_keys(subject_names(given["subject_id"])) if len(given) else np.empty(0, np.uint64)
-    values, labs = given["value"].to_numpy(), given["lab"]
-    exact, single = _hashes(keys, labs, values)
-    kept = _telling(values)
-    if measured is not None:
-        known = _measured_hashes(measured)
-        kept &= ~np.isin(exact, known[0]) & ~np.isin(single, known[1])
-    place = ledger_beside(beside)
-    try:
-        _add(place / f"{identity[:16]}.npy", np.stack([exact[kept], single[kept]]))
-    except OSError as error:
-        return (
-            f"the released values could not be entered in {place} ({type(error).__name__}): a table that holds them "
-            "without their marks will not be recognised. Check the rights of that folder."
-        )
-    return ""
-
-
-def _add(path: Path, hashes: Hashes) -> None:
-    """To what is known already: an export of some of a run's values takes none of the others out."""
-    path.parent.mkdir(exist_ok=True)
-    earlier = _read(path) if path.is_file() else None
-    if earlier is not None:
-        hashes = np.unique(np.concatenate([earlier, hashes], axis=1), axis=1)
-    partial = path.with_name(f".{path.name}")
-    with partial.open("wb") as file:
-        np.save(file, hashes, allow_pickle=False)
-    partial.replace(path)
 
 
 def ledger_beside(path: Path) -> Path:
@@ -73,14 +34,16 @@ def refuse_known_values(visits: VisitArrays, *beside: Path) -> None:
     """
     ledgers = {ledger_beside(path) for path in beside}
     files = sorted(file for place in ledgers if place.is_dir() for file in place.glob("[!.]*.npy"))
-    known = [hashes for file in files if (hashes := _read(file)) is not None]
+    known = [hashes for file in files if (hashes := read_ledger(file)) is not None]
     if not known:
         return
     exact, single = np.concatenate(known, axis=1)
     for position, lab in enumerate(visits.lab_names):
         values = visits.labs[:, position]
-        rows = np.flatnonzero(_telling(values))
-        mine = _hashes(visits.patient_key[rows], pl.Series([lab]).new_from_index(0, len(rows)), values[rows])
+        rows = np.flatnonzero(telling(values))
+        mine = hashes_of(
+            visits.patient_key[rows], pl.Series([lab]).new_from_index(0, len(rows)), values[rows]
+        )
         same, close = (int(np.isin(own, of).sum()) for own, of in zip(mine, (exact, single), strict=True))
         if same or close > CHANCE:
             raise VisitsError(
@@ -90,7 +53,7 @@ def refuse_known_values(visits: VisitArrays, *beside: Path) -> None:
             )
 
 
-def _read(file: Path) -> Hashes | None:
+def read_ledger(file: Path) -> Hashes | None:
     try:
         found = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError):
@@ -99,7 +62,7 @@ def _read(file: Path) -> Hashes | None:
     return found if sound else None
 
 
-def _telling(values: FloatArray) -> NDArray[np.bool_]:
+def telling(values: FloatArray) -> NDArray[np.bool_]:
     """Numbers that are written with more digits than anybody measures."""
     finite = np.isfinite(values) & (values != 0)
     size = np.where(finite, np.abs(values), 1.0)
@@ -109,18 +72,18 @@ def _telling(values: FloatArray) -> NDArray[np.bool_]:
     return telling
 
 
-def _measured_hashes(visits: VisitArrays) -> tuple[Hashes, Hashes]:
+def measured_hashes(visits: VisitArrays) -> tuple[Hashes, Hashes]:
     found = []
     for position, lab in enumerate(visits.lab_names):
         values = visits.labs[:, position]
         rows = np.flatnonzero(np.isfinite(values))
         found.append(
-            _hashes(visits.patient_key[rows], pl.Series([lab]).new_from_index(0, len(rows)), values[rows])
+            hashes_of(visits.patient_key[rows], pl.Series([lab]).new_from_index(0, len(rows)), values[rows])
         )
     return np.concatenate([each[0] for each in found]), np.concatenate([each[1] for each in found])
 
 
-def _hashes(patient: Hashes, lab: pl.Series, value: FloatArray) -> tuple[Hashes, Hashes]:
+def hashes_of(patient: Hashes, lab: pl.Series, value: FloatArray) -> tuple[Hashes, Hashes]:
     """Of patient, lab and value: of the whole value, and of its 32-bit form, which MEDS keeps."""
     who = mix(patient ^ mix(_lab_keys(lab)))
     exact = np.ascontiguousarray(value, dtype=np.float64).view(np.uint64)

@@ -132,8 +132,11 @@ def _unusable(error: Exception) -> VisitsError:
 
 
 def like(frame: pl.DataFrame, table: Any) -> Any:
-    """A polars frame as the kind of dataframe `table` is."""
-    kind = nw.from_native(table, eager_only=True).implementation
+    """A polars frame as the kind of dataframe `table` is; as it stands where that is none."""
+    known = nw.from_native(table, eager_only=True, pass_through=True)
+    if not isinstance(known, nw.DataFrame):
+        return frame
+    kind = known.implementation
     if kind.is_pandas():
         converted = frame.to_pandas()
         if len(converted) == len(table):

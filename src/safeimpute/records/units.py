@@ -1,6 +1,7 @@
 """What the settings say about a table: which column is what, the target's unit, what it can be in a living patient."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +23,21 @@ def column_choice(settings: Settings) -> ColumnChoice:
         settings.attributes,
         settings.exclude,
     )
+
+
+@dataclass(frozen=True)
+class TargetUnit:
+    """The target's unit, and what it can be in a living patient; None where nobody says."""
+
+    name: str | None
+    plausible: tuple[float, float] | None
+    decision_limits: tuple[float, ...]  # values at which a clinician decides; empty where nobody says
+
+
+def unit_of(settings: Settings) -> TargetUnit:
+    """All of it, looked up once for a whole run."""
+    target, unit = settings.target, target_unit(settings)
+    return TargetUnit(unit, plausible_range(target, unit), decision_limits(target, unit))
 
 
 def target_unit(settings: Settings) -> str | None:

@@ -35,6 +35,7 @@ class Visits:
     rows: int
     merged_rows: int  # rows that shared a patient and a time with another row
     fingerprint: str
+    choice: ColumnChoice  # what the user said about its columns
 
     def __len__(self) -> int:
         return len(self.arrays)
@@ -138,6 +139,7 @@ def _assemble(frame: pl.DataFrame, choice: ColumnChoice, keys: _RowKeys, columns
         rows=len(frame),
         merged_rows=len(frame) - visits,
         fingerprint=_fingerprint(arrays),
+        choice=choice,
     )
 
 
@@ -225,6 +227,15 @@ def _require_varying_target(arrays: VisitArrays) -> None:
         raise VisitsError(
             f"target {name!r} has the same value at all {len(seen):,} visits: nothing to impute."
         )
+
+
+def looks_fingerprint(arrays: VisitArrays) -> str:
+    """SHA-256 of patients, times and target values: with other columns left out, the visits are still the same."""
+    digest = hashlib.sha256(np.ascontiguousarray(arrays.patient_key).tobytes())
+    for part in (arrays.time, arrays.target_values):
+        one_nan_one_zero = np.where(np.isnan(part), np.nan, part + 0.0)
+        digest.update(np.ascontiguousarray(one_nan_one_zero).tobytes())
+    return digest.hexdigest()
 
 
 def _fingerprint(arrays: VisitArrays) -> str:

@@ -1,4 +1,4 @@
-"""The audit as a picture: achieved share of bad releases and power against the level asked for."""
+"""The audit as a picture: achieved share of unacceptable releases and power against the level asked for."""
 
 from pathlib import Path
 

@@ -7,8 +7,9 @@ from safeimpute.evaluation.data_profile import DataProfile
 from safeimpute.evaluation.run_summary import RunSummary
 from safeimpute.report.charts import holds_the_rest
 from safeimpute.report.manifest import InputRecord, Manifest
-from safeimpute.report.palette import NBSP, number, percent, plain_text
+from safeimpute.report.palette import NBSP, number, percent
 from safeimpute.report.svg import pixel_strip
+from safeimpute.runtime.text import plain_text
 
 MOST_LABS = 40
 METHODS = {
@@ -21,7 +22,7 @@ METHODS = {
     "best": (
         "The value blends the patient's own course over time with boosted trees on the patient's other values, other "
         "labs and similar visits of other patients. The risk is learnt: how likely the error reaches the tolerance. "
-        "Patients are dealt into folds, and each is imputed by models that never saw it."
+        "Patients are divided into folds, and each is imputed by models that never saw it."
     ),
 }
 BY_HOLD_OUT = " Conformal p-values against visits set aside for nothing else decide what is released."

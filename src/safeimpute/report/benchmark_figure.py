@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from safeimpute.benchmark.result import BenchmarkResult
 from safeimpute.benchmark.tables import by_accuracy, heading, label_of
 from safeimpute.report.figure_style import in_percent, save, styled
-from safeimpute.report.palette import CATEGORIES, INK, MUTED, NEUTRAL, RELEASED, plain_text
+from safeimpute.report.palette import CATEGORIES, INK, MUTED, NEUTRAL, RELEASED
+from safeimpute.runtime.text import plain_text
 
 OURS = ("paper", "best")
 MARKS = ("o", "s", "^", "D", "v")

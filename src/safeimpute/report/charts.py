@@ -9,7 +9,7 @@ from markupsafe import Markup
 from safeimpute.evaluation.data_profile import CountHistogram
 from safeimpute.evaluation.run_summary import (
     CalibrationPoint,
-    Gathering,
+    GatheringSummary,
     Histogram,
     LevelOutcome,
     RiskGroup,
@@ -23,11 +23,11 @@ from safeimpute.report.palette import (
     WITHHELD,
     number,
     percent,
-    plain_text,
     quantity,
     with_unit,
 )
 from safeimpute.report.svg import Axis, from_zero, nice_ticks, start_plot
+from safeimpute.runtime.text import plain_text
 
 MOST_LEVEL = 0.5
 
@@ -134,7 +134,7 @@ def released_and_withheld(
     return plot.markup()
 
 
-def gathering(found: Sequence[Gathering], by: str, level: float) -> Markup | None:
+def gathering(found: Sequence[GatheringSummary], by: str, level: float) -> Markup | None:
     """Share of unacceptable errors in each group: under one cut-off for all, and under its own."""
     groups = next((each["groups"] for each in found if each["by"] == by), [])
     cells = [next(cell for cell in group["cells"] if cell["fdr"] == level) for group in groups]

@@ -6,7 +6,8 @@ from safeimpute.evaluation.run_summary import Distribution, MeasuringSummary, Ru
 from safeimpute.evaluation.subgroups import GroupOutcome
 from safeimpute.report.background import data_content, model_card
 from safeimpute.report.manifest import Manifest
-from safeimpute.report.palette import number, percent, plain_text, quantity, sentence
+from safeimpute.report.palette import number, percent, quantity, sentence
+from safeimpute.runtime.text import plain_text
 
 MOST_COLUMNS = 40
 THIS_RUN = "this run"

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from safeimpute.evaluation.data_profile import CountHistogram, DataProfile
 from safeimpute.report.charts import holds_the_rest
 from safeimpute.report.figure_style import count_axis, in_percent, one_panel, thousands
-from safeimpute.report.palette import CATEGORIES, MEASURED, NOT_MEASURED, RELEASED, percent, plain_text
+from safeimpute.report.palette import CATEGORIES, MEASURED, NOT_MEASURED, RELEASED, percent
+from safeimpute.runtime.text import plain_text
 
 LONGEST_NAME = 22
 

@@ -11,6 +11,7 @@ from safeimpute.evaluation.ways import DRAWN, NOTHING_MISSING, RELEASED
 from safeimpute.report import palette
 from safeimpute.report.figure_style import in_percent, save, styled
 from safeimpute.report.run_folder import write_json
+from safeimpute.runtime.text import plain_text
 
 HEADER = (
     "Quantity",
@@ -47,7 +48,7 @@ def write_downstream(folder: Path, result: Downstream, target: str, unit: str | 
 def downstream_page(result: Downstream, target: str, unit: str | None) -> str:
     """The table and the advice as markdown."""
     lines = [
-        f"# What to do with missing {palette.plain_text(target, 60)}",
+        f"# What to do with missing {plain_text(target, 60)}",
         "",
         heading(result, unit),
         "",
@@ -76,7 +77,7 @@ def heading(result: Downstream, unit: str | None) -> str:
     return (
         f"{result['visits']:,} visits with a known value, {palette.percent(result['hidden'])} of them treated as "
         f"missing; {palette.percent(result['released'])} of those were released; {splits}. Values in "
-        f"{palette.plain_text(unit, 16) if unit else 'the table’s unit'}."
+        f"{plain_text(unit, 16) if unit else 'the table’s unit'}."
     )
 
 
@@ -132,6 +133,6 @@ def _forest(axes: Axes, quantity: QuantityOutcome, names: Sequence[str]) -> None
     axes.locator_params(axis="x", nbins=4)
     axes.margins(x=0.12)
     better = {"performance": " (more is better)", "error": " (less is better)"}.get(quantity["kind"], "")
-    name = palette.plain_text(quantity["quantity"], 34)
+    name = plain_text(quantity["quantity"], 34)
     in_percent(axes, x=name.startswith(("share", "found", "false alarms")))
     axes.set_title(f"{name[:1].upper()}{name[1:]}{better}", fontsize=9)

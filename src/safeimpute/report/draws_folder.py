@@ -8,15 +8,15 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from safeimpute.evaluation.drawn_run import DrawsAsked, DrawsSummary, summarise_draws
-from safeimpute.evaluation.summary import FittedImputer
+from safeimpute.evaluation.drawn_run import DrawsAsked, DrawsSummary, FittedImputer, summarise_draws
 from safeimpute.evaluation.tipping import TippingQuantity
 from safeimpute.records.draws_table import draws_table
 from safeimpute.records.units import target_unit
 from safeimpute.records.writers.guarded_csv import write_csv
 from safeimpute.report.figure_style import in_percent
-from safeimpute.report.palette import ERROR, INK, MUTED, RELEASED, WITHHELD, plain_text, with_unit
+from safeimpute.report.palette import ERROR, INK, MUTED, RELEASED, WITHHELD, with_unit
 from safeimpute.report.run_folder import write_json
+from safeimpute.runtime.text import plain_text
 
 
 def write_draws(folder: Path, imputer: FittedImputer, table: Any, asked: DrawsAsked) -> DrawsSummary:

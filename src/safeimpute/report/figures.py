@@ -28,11 +28,11 @@ from safeimpute.report.palette import (
     WITHHELD,
     number,
     percent,
-    plain_text,
     quantity,
     with_unit,
 )
-from safeimpute.report.read_folder import read_summary
+from safeimpute.report.run_folder import read_summary
+from safeimpute.runtime.text import plain_text
 from safeimpute.tolerance import Tolerance
 
 Draw = Callable[[], Figure | None]

@@ -13,7 +13,7 @@ from safeimpute.report import palette
 from safeimpute.report.charts import draw_charts
 from safeimpute.report.content import page_content
 from safeimpute.report.manifest import Manifest
-from safeimpute.report.read_folder import read_manifest, read_summary
+from safeimpute.report.run_folder import read_manifest, read_summary
 from safeimpute.runtime.files import finished_file
 
 

@@ -1,7 +1,8 @@
 """Colours and number formats shared by figures and report: both say the same thing the same way."""
 
 import math
-import unicodedata
+
+from safeimpute.runtime.text import plain_text
 
 # Okabe and Ito's palette: told apart under every common colour-vision deficiency, and by lightness in grey.
 RELEASED = "#0072B2"
@@ -17,12 +18,6 @@ MEASURED = "#08527F"
 CATEGORIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 NBSP = "\u00a0"
 LONGEST_SENTENCE = 2000
-
-
-def plain_text(text: object, longest: int = 200) -> str:
-    """A name from the data without invisible or control characters, cut where it would not fit."""
-    shown = "".join("\ufffd" if unicodedata.category(c).startswith("C") else c for c in str(text))
-    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 def sentence(text: object) -> str:

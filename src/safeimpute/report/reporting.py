@@ -13,8 +13,9 @@ from safeimpute.evaluation.drawn_run import DrawsSummary
 from safeimpute.evaluation.run_summary import RunSummary
 from safeimpute.report.background import INTENDED_USE, METHODS, NOT_FOR, model_card
 from safeimpute.report.manifest import Manifest
-from safeimpute.report.palette import NBSP, number, percent, plain_text, quantity
-from safeimpute.report.read_folder import read_manifest, read_summary
+from safeimpute.report.palette import NBSP, number, percent, quantity
+from safeimpute.report.run_folder import read_manifest, read_summary
+from safeimpute.runtime.text import plain_text
 
 AUTHOR = "**For the author:**"
 FAIRNESS = (

@@ -14,9 +14,9 @@ from safeimpute.evaluation.data_profile import DataProfile
 from safeimpute.report import data_figures
 from safeimpute.report.figure_style import save, styled
 from safeimpute.report.figures import evaluation_curves, score_alignment
-from safeimpute.report.palette import plain_text
 from safeimpute.report.run_folder import save_json
 from safeimpute.runtime.files import finished_file
+from safeimpute.runtime.text import plain_text
 from safeimpute.tolerance import parse_tolerance
 
 # File, the paper's figure, and what it shows.

@@ -1,49 +1,64 @@
-"""A run's folder: results, what was promised, and the manifest that lets it be repeated."""
+"""A run's folder: results, what was promised, how it came about, what the review page shows; written, and read back.
+
+`run.json` lets the run be repeated. `review/visits.parquet` holds what was measured at the visits of every patient with
+an imputation, `review/exploration.json` the outcome of other levels. Single errors stand nowhere.
+"""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
 import polars as pl
 
-from safeimpute.evaluation.summary import FittedImputer, RunSummary, as_second_look, summarise_run
+from safeimpute.errors import OptionError
+from safeimpute.evaluation.run_summary import RunSummary, SliderGrid
+from safeimpute.records.arrays import IntArray
+from safeimpute.records.visits import Visits
 from safeimpute.records.writers.guarded_csv import write_csv
-from safeimpute.report.manifest import PACKAGES, make_manifest
+from safeimpute.report.manifest import Manifest
 from safeimpute.runtime.files import finished_file
-from safeimpute.runtime.table_format import TableFormat
 
-__all__ = ["PACKAGES", "save_json", "write_json", "write_run"]
+LAB_PREFIX = "lab."  # keeps a lab's name apart from the columns of review/visits.parquet
+ROWS_PER_GROUP = 20_000  # small enough that one patient is read from a small part of that file
 
 
-def write_run(
-    folder: Path,
-    imputer: FittedImputer,
-    imputations: pl.DataFrame,
-    source: Path | None,
-    columns: Mapping[str, str],
-    *,
-    second_look: bool,
-    read_as: TableFormat | None = None,
-    sign: Path | None = None,
-) -> RunSummary:
-    """Write everything a run leaves behind; returns the summary.
-
-    `columns` renamed the source's columns, `read_as` says how its file is written.
-    After a `second_look` at the same visits neither summary nor model
-    promises anything.
-    """
-    summary = summarise_run(imputer, imputations)
-    if second_look:
-        summary = as_second_look(summary)
-    settings = imputer.current_settings()
-    visits = imputer.visits_
-    manifest = make_manifest(settings, visits, source, columns, second_look=second_look, read_as=read_as)
+def write_run(folder: Path, imputations: pl.DataFrame, summary: RunSummary, manifest: Manifest) -> None:
+    """Write the results of a run, and how it came about, into a folder that is not finished yet."""
     imputations.write_parquet(folder / "imputations.parquet")
     write_csv(imputations, folder / "imputations.csv")
     write_json(summary, folder / "summary.json")
     write_json(manifest, folder / "run.json")
-    imputer.save(folder / "model", second_look=second_look, sign=sign)
-    return summary
+
+
+def write_review(folder: Path, visits: Visits, candidates: IntArray, sliders: SliderGrid) -> None:
+    """Write what the review page shows beside the imputations into a folder `review`."""
+    (folder / "review").mkdir()
+    table = review_visits(visits, candidates)
+    table.write_parquet(folder / "review" / "visits.parquet", row_group_size=ROWS_PER_GROUP)
+    write_json(sliders, folder / "review" / "exploration.json")
+
+
+def review_visits(visits: Visits, candidates: IntArray) -> pl.DataFrame:
+    """One row per visit of a patient with an imputation; `imputation` is its row in imputations.parquet."""
+    arrays = visits.arrays
+    imputation = np.full(len(visits), -1)
+    imputation[candidates] = np.arange(len(candidates))
+    shown = np.flatnonzero(np.isin(arrays.patient, arrays.patient[candidates]))
+    labs = {
+        f"{LAB_PREFIX}{name}": pl.Series(arrays.labs[shown, position], dtype=pl.Float32).fill_nan(None)
+        for position, name in enumerate(arrays.lab_names)
+    }
+    return pl.DataFrame(
+        {
+            "patient": pl.Series(arrays.patient[shown], dtype=pl.Int32).rank("dense") - 1,
+            "subject_id": visits.subject[shown],
+            "time": visits.time[shown],
+            "day": arrays.time[shown],
+            "imputation": pl.Series(imputation[shown], dtype=pl.Int32),
+            **labs,
+        }
+    )
 
 
 def write_json(content: object, path: Path) -> None:
@@ -55,3 +70,25 @@ def save_json(content: object, path: Path) -> None:
     """Write a JSON file of its own, whole or not at all."""
     with finished_file(path) as partial:
         write_json(content, partial)
+
+
+def read_summary(folder: Path) -> RunSummary:
+    """The summary of a run of this version."""
+    return cast("RunSummary", _read(folder / "summary.json", RunSummary.__required_keys__))
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """How a run of this version came about."""
+    return cast("Manifest", _read(folder / "run.json", Manifest.__required_keys__))
+
+
+def _read(path: Path, needed: frozenset[str]) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            f"{path} cannot be read ({type(error).__name__}). Give the folder of a finished run."
+        ) from None
+    if not isinstance(content, dict) or not needed <= content.keys():
+        raise OptionError(f"{path} was not written by this version of safeimpute. Run it again.")
+    return content

@@ -161,10 +161,11 @@ def _score(job: ScoreJob) -> Account:
             force=job.force,
             public_key=job.public_key,
         )
-    from safeimpute.records.known_values import record_released, refuse_known_values
+    from safeimpute.records.known_values import refuse_known_values
     from safeimpute.records.new_visits import read_new_visits
     from safeimpute.records.tables import read_visits
     from safeimpute.records.writers.guarded_csv import write_csv
+    from safeimpute.records.writers.released_ledger import record_released
     from safeimpute.runtime.files import disk_faults, sha256_of
     from safeimpute.scoring.night_ledger import NightLedger
     from safeimpute.scoring.scorer import Scorer

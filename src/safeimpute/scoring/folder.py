@@ -19,7 +19,6 @@ from safeimpute.records.new_visits import Reading
 from safeimpute.runtime.files import finished_folder, sha256_of
 from safeimpute.runtime.text import plain_text
 from safeimpute.scoring.frozen import FrozenModel
-from safeimpute.scoring.reference import Reference
 from safeimpute.scoring.signature import SIGNATURE, private_key, require_signed, sign_manifest
 from safeimpute.scoring.soundness import require_sound, require_visit_arrays
 from safeimpute.selection.calibrate import Calibrated
@@ -27,9 +26,9 @@ from safeimpute.selection.cutoff import Cutoff
 from safeimpute.selection.groups import Grouping, Merged
 from safeimpute.selection.intervals import IntervalGround
 from safeimpute.selection.late import late_results
+from safeimpute.selection.reference import Reference
 from safeimpute.settings import Settings, make_settings
 from safeimpute.splits.questions import question_for
-from safeimpute.splits.streams import ties
 from safeimpute.systems.best.system import FrozenBest
 from safeimpute.systems.protocol import Estimates
 from safeimpute.systems.state import Arrays, Plain, from_state, state_of
@@ -86,7 +85,6 @@ class SavedModel:
             estimates=estimates,
             weight=tensors["visit.weight"],
             outside=outside,
-            tie=ties(visits.visit_key, settings.random_state),
             measuring=self._measuring(),
             grouping=self._grouping(),
             risk_cap=settings.risk_cap,

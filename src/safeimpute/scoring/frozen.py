@@ -15,13 +15,12 @@ from safeimpute.measuring.features import measuring_table
 from safeimpute.measuring.model import MeasuringModel
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 from safeimpute.runtime.memory import Size, scored_at_once
-from safeimpute.scoring.reference import Reference, learn_reference
-from safeimpute.selection.calibrate import Calibrated, Range, capped, evidence_scope, uses_calendar
+from safeimpute.selection.calibrate import Calibrated, Range, capped, evidence_scope
 from safeimpute.selection.cutoff import Cutoff
 from safeimpute.selection.groups import Grouping, Merged
-from safeimpute.selection.help import what_would_help
 from safeimpute.selection.intervals import IntervalGround
 from safeimpute.selection.reasons import OUT_OF_SCOPE
+from safeimpute.selection.reference import Reference
 from safeimpute.selection.release import Decision, decide_by_cutoff, withhold_all
 from safeimpute.settings import Settings
 from safeimpute.systems.best.system import FrozenBest
@@ -60,8 +59,10 @@ def freeze(
     decision: Decision,
     settings: Settings,
     plausible: Range | None,
+    reference: Reference,
+    help_: str,
 ) -> FrozenModel:
-    """Keep what scoring needs; `decision` is the fit's own release."""
+    """Keep what scoring needs; `decision` is the fit's own release, `help_` what would help where it is empty."""
     no_promise = decision.refused
     if settings.claim == "visits":
         no_promise = "the claim 'visits' speaks for the fitted table only"
@@ -74,14 +75,14 @@ def freeze(
         intervals=calibrated.intervals,
         plausible=plausible,
         past_only=settings.past_only,
-        calendar=uses_calendar(settings),
+        calendar=settings.uses_calendar,
         coverage=settings.interval,
-        reference=learn_reference(calibrated, decision, settings),
+        reference=reference,
         no_promise=no_promise,
         grouping=calibrated.grouping,
         merged=decision.merged,
         risk_cap=calibrated.risk_cap,
-        help=what_would_help(calibrated, decision, settings),
+        help=help_,
         since=settings.since_days,
         until=float(calibrated.question.visits.time.max()),
     )

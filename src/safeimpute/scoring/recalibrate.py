@@ -13,11 +13,12 @@ from safeimpute.scoring.night_ledger import Entered, LedgerMoved, NightLedger
 from safeimpute.scoring.scorer import Scorer
 from safeimpute.scoring.standing import Recalibration, Standing, in_force, standing_of
 from safeimpute.selection.betting import fit_chances, fit_line, purse_of
-from safeimpute.selection.cutoff import Cutoff, enough
+from safeimpute.selection.cutoff import Cutoff
 from safeimpute.selection.intervals import interval_ground
 from safeimpute.selection.late import smaller
 from safeimpute.selection.ledger import Entries, risk_grid
-from safeimpute.selection.release import Rule, cutoff_for, in_each, rule_of, too_few
+from safeimpute.selection.release import Rule, cutoff_for, in_each, rule_of
+from safeimpute.splits.enough import enough, too_few
 
 TRIES = 20
 

@@ -145,16 +145,9 @@ class Scorer:
             )
         if self.model.no_promise:
             return without_promise(self.model.no_promise)
-        settings, measuring = self.settings, self.model.measuring
-        return promise_in_words(
-            settings.claim,
-            settings.promise,
-            settings.confidence,
-            settings.target,
-            settings.allowed_error.describe(target_unit(settings)),
-            settings.fdr,
-            () if measuring is None else measuring.columns,
-        )
+        measuring = self.model.measuring
+        columns = () if measuring is None else measuring.columns
+        return promise_in_words(self.settings, target_unit(self.settings), columns)
 
     def _advice(self, released: int, withheld: dict[str, int]) -> str:
         """What would help where nothing was released."""

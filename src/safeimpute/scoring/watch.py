@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from safeimpute.records.arrays import BoolArray, FloatArray, VisitArrays, mix
 from safeimpute.scoring.frozen import FrozenModel
 from safeimpute.scoring.night_ledger import Entered
-from safeimpute.scoring.reference import Reference
 from safeimpute.selection.betting import (
     Evidence,
     errors_evidence,
@@ -20,6 +19,7 @@ from safeimpute.selection.betting import (
     rank_evidence,
     share_evidence,
 )
+from safeimpute.selection.reference import Reference
 
 TestName = Literal["share", "errors", "measuring", "inputs"]
 ERROR: dict[str, float] = {

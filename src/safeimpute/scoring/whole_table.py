@@ -18,7 +18,7 @@ from safeimpute.selection.cutoff import Cutoff
 from safeimpute.selection.intervals import IntervalGround
 from safeimpute.selection.late import smaller
 from safeimpute.selection.ledger import Entries
-from safeimpute.selection.release import Rule, rule_of, too_few
+from safeimpute.selection.release import Rule, rule_of
 from safeimpute.selection.sums import (
     UNIT,
     LedgerSums,
@@ -31,6 +31,7 @@ from safeimpute.selection.sums import (
     worth_enough,
 )
 from safeimpute.settings import Settings
+from safeimpute.splits.enough import too_few
 
 BINS = 1_000  # of the chance of being unmeasured
 RATIOS = np.r_[0.0, np.geomspace(1e-3, 1e3, 2_000)]  # of errors to their spread, for intervals

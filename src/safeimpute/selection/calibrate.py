@@ -5,6 +5,7 @@ The estimator and every evaluation run through these few functions, so that what
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -14,16 +15,22 @@ from safeimpute.measuring.model import MeasuringModel, Weights, learn_measuring
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 from safeimpute.runtime.progress import Progress, silent
 from safeimpute.selection.bounds import Bound
-from safeimpute.selection.groups import Grouping, make_grouping, require_groups
+from safeimpute.selection.groups import Grouping, make_grouping
 from safeimpute.selection.intervals import IntervalGround, interval_ground
-from safeimpute.selection.late import calibrated_on, decide_at_night, late_results
+from safeimpute.selection.late import decide_at_night, late_results
 from safeimpute.selection.reasons import NO_EVIDENCE, OUT_OF_RANGE, OUT_OF_SCOPE, RISK_ABOVE_CAP
 from safeimpute.selection.release import Decision, Ground, Rule, bound_of, decide, entries_of, grid_of
-from safeimpute.selection.sensitivity import UnderDoubt, released_under_doubt
+from safeimpute.selection.what_if import (
+    LEVELS,
+    AtTolerance,
+    UnderDoubt,
+    reaches,
+    released_under_doubt,
+    tolerances_around,
+)
 from safeimpute.settings import Settings
-from safeimpute.splits.folds import fold_of
+from safeimpute.splits.enough import require_groups
 from safeimpute.splits.questions import Question
-from safeimpute.splits.streams import ties
 from safeimpute.systems.protocol import Estimates, Fitted
 from safeimpute.tolerance import Tolerance
 
@@ -39,7 +46,6 @@ class Calibrated:
     estimates: Estimates
     weight: FloatArray
     outside: dict[str, BoolArray]
-    tie: FloatArray
     measuring: MeasuringModel | None = None  # where the claim weighs visits
     diagnosis: MeasuringDiagnosis | None = None
     grouping: Grouping | None = None  # where the level shall hold within groups
@@ -57,7 +63,7 @@ class Calibrated:
         visits = self.question.visits
         return Ground(
             risk=risk,
-            tie=self.tie,
+            tie=self.question.tie,
             patient=visits.patient,
             weight=self.weight,
             outside=self.outside | capped(risk, self.risk_cap),
@@ -76,7 +82,7 @@ class Calibrated:
         ground = self.ground(tolerance)
         return decide(ground, rule) if self.late is None else decide_at_night(ground, self.late, rule)
 
-    @property
+    @cached_property
     def intervals(self) -> IntervalGround:
         """What intervals are made from: the errors at judged visits."""
         judged = self.question.judged
@@ -94,6 +100,14 @@ class Calibrated:
         ground = self.ground(tolerance)
         candidate_risk = ground.risk[ground.inside & ground.candidate]
         return released_under_doubt(entries_of(ground), grid_of(ground), candidate_risk, alpha, gammas)
+
+    def elsewhere(self, tolerance: Tolerance, rule: Rule) -> tuple[AtTolerance, ...]:
+        """What other levels and tolerances would release: an analysis."""
+        levels = sorted({*LEVELS, rule.alpha})
+        return tuple(
+            AtTolerance(each, typed, reaches(self.ground(each), rule, levels, bounded=each is tolerance))
+            for each, typed in tolerances_around(tolerance)
+        )
 
     def with_estimates(self, estimates: Estimates) -> "Calibrated":
         """The same table ranked otherwise."""
@@ -116,15 +130,10 @@ def fit_system(
         settings.allowed_error,
         settings.random_state,
         past_only=settings.past_only,
-        calendar=uses_calendar(settings),
+        calendar=settings.uses_calendar,
         device=device,
         progress=progress,
     )
-
-
-def uses_calendar(settings: Settings) -> bool:
-    """Absolute time counts, except where the months to come are promised for: they lie beyond what was learnt."""
-    return settings.claim != "later"
 
 
 def calibrate(
@@ -141,17 +150,15 @@ def calibrate(
 
     `limits` of the target that decisions hang on are where groups by value divide.
     """
-    visits = question.visits
-    outside, recent = evidence_scope(estimates, plausible), calibrated_on(visits, settings)
-    weight, measuring, diagnosis = np.ones(len(visits)), None, None
+    outside, recent = evidence_scope(estimates, plausible), question.recent
+    weight, measuring, diagnosis = np.ones(len(question.visits)), None, None
     if weigh and settings.claim != "visits" and (question.candidate & recent).any():
-        measuring, found, diagnosis = _weigh(question, settings, recent)
+        measuring, found, diagnosis = _weigh(question, settings)
         weight, outside[OUT_OF_SCOPE] = found.odds, found.outside | ~recent
-    tie = ties(visits.visit_key, settings.random_state)
     grouping = None
     if settings.groups:
         grouping = make_grouping(
-            settings.groups, visits, estimates.value, limits, past_only=settings.past_only
+            settings.groups, question.visits, estimates.value, limits, past_only=settings.past_only
         )
     return Calibrated(
         question,
@@ -159,12 +166,11 @@ def calibrate(
         estimates,
         weight,
         outside,
-        tie,
         measuring,
         diagnosis,
         grouping,
         settings.risk_cap,
-        late_results(visits, settings),
+        late_results(question.visits, settings),
     )
 
 
@@ -181,14 +187,11 @@ def capped(risk: FloatArray, cap: float | None) -> dict[str, BoolArray]:
     return {} if cap is None else {RISK_ABOVE_CAP: risk > cap}
 
 
-def _weigh(
-    question: Question, settings: Settings, recent: BoolArray
-) -> tuple[MeasuringModel, Weights, MeasuringDiagnosis]:
+def _weigh(question: Question, settings: Settings) -> tuple[MeasuringModel, Weights, MeasuringDiagnosis]:
     visits, seed, folds = question.visits, settings.random_state, settings.best.folds
-    calendar = uses_calendar(settings)
+    calendar, fold = settings.uses_calendar, question.fold
     table = measuring_table(visits, past_only=settings.past_only, calendar=calendar)
-    fold = fold_of(visits.patient_key, seed, folds)
-    measured, candidate = question.judged & recent, question.candidate & recent
+    measured, candidate = question.judged & question.recent, question.candidate & question.recent
     model = learn_measuring(table, visits.time, fold, folds, measured, candidate, seed, calendar=calendar)
     found = model.weigh(table, visits.time, fold)
     told = diagnose(model, table, found.odds, found.outside, measured, candidate, visits.patient)

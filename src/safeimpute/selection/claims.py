@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from safeimpute.selection.bounds import Bound
-from safeimpute.settings import ClaimName, PromiseName
+from safeimpute.settings import ClaimName, PromiseName, Settings
 
 WHO: dict[str, str] = {
     "unmeasured": "for visits where nobody measured it, of patients like those in the table",
@@ -23,26 +23,18 @@ class Promised:
     no_promise: str = ""  # why there is no guarantee; empty where there is one
 
 
-def promise_in_words(
-    claim: ClaimName,
-    promise: PromiseName,
-    confidence: float,
-    target: str,
-    tolerance: str,
-    alpha: float,
-    columns: tuple[str, ...] = (),
-    groups: tuple[str, ...] = (),
-) -> Promised:
+def promise_in_words(settings: Settings, unit: str | None, columns: tuple[str, ...] = ()) -> Promised:
     """The promise, its assumption and its limits; `columns` are those the model of measuring used.
 
-    The level holds within each of the `groups`, where some are named.
+    The level holds within each of the settings' groups, where some are named.
     """
-    share = f"is off by {tolerance} or more"
-    level = f"{100 * alpha:g} %"
+    claim, promise, target, groups = settings.claim, settings.promise, settings.target, settings.groups
+    share = f"is off by {settings.allowed_error.describe(unit)} or more"
+    level = f"{100 * settings.fdr:g} %"
     if promise == "confident":
         sentence = (
-            f"With {100 * confidence:g} % confidence, at most {level} of the {target} values that this rule releases "
-            f"{WHO[claim]} {share.replace('is off', 'are off')}{_within(groups)}."
+            f"With {100 * settings.confidence:g} % confidence, at most {level} of the {target} values that this rule "
+            f"releases {WHO[claim]} {share.replace('is off', 'are off')}{_within(groups)}."
         )
     else:
         sentence = (

@@ -7,13 +7,9 @@ from typing import Literal
 import numpy as np
 
 from safeimpute.records.arrays import FloatArray, IntArray
-from safeimpute.selection.ledger import Entries, Ledger, Worth, below, keep_ledger
+from safeimpute.selection.ledger import Entries, Ledger, below, keep_ledger
 
 Promise = Literal["average", "confident"]
-FEWEST_VISITS, FEWEST_PATIENTS = (
-    4.0,
-    2.0,
-)  # what the level times the effective visits, and patients, must come to
 LARGEST_STAKE = 0.95  # of what one patient could cost
 
 
@@ -37,11 +33,6 @@ def average_cutoff(entries: Entries, thresholds: FloatArray, alpha: float) -> Cu
     correction = ledger.patient_cost + (1.0 - alpha) * ledger.visit_weight
     safe = np.flatnonzero((ledger.weight > 0.0) & (ledger.balance + correction <= 0.0))
     return _cutoff(ledger, entries, alpha, int(safe[-1]) if len(safe) else None)
-
-
-def enough(worth: Worth, alpha: float) -> bool:
-    """Whether a level of alpha stands for a countable number of risky values; reads no error."""
-    return alpha * worth.visits >= FEWEST_VISITS and alpha * worth.patients >= FEWEST_PATIENTS
 
 
 def confident_cutoff(entries: Entries, thresholds: FloatArray, alpha: float, confidence: float) -> Cutoff:

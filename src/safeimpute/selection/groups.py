@@ -11,10 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from safeimpute.errors import OptionError
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
-from safeimpute.selection.cutoff import enough
-from safeimpute.selection.ledger import Worth, effective_size
+from safeimpute.selection.ledger import effective_size
+from safeimpute.splits.enough import Worth, enough, require_groups
 
 Kind = Literal["value", "history", "number", "category"]
 HISTORY = (1.0, 3.0)  # own values from which a band of `history` begins
@@ -90,32 +89,6 @@ class Grouping:
             for each in stored["dimensions"]
         )
         return cls(dimensions, bool(stored["past_only"]))
-
-
-def require_groups(names: Sequence[str], visits: VisitArrays) -> None:
-    """Refuse groups that cannot be told, or that a hidden target could decide."""
-    known = ("value", "history", *attribute_groups(visits))
-    target = visits.lab_names[visits.target]
-    for name in names:
-        if name == target:
-            raise OptionError(
-                f"groups: {name!r} is the target, which is hidden where it is imputed. Group by value, the band of the "
-                "imputed value, instead."
-            )
-        if name in visits.lab_names or name in visits.fine_names:
-            raise OptionError(
-                f"groups: {name!r} is {'a lab' if name in visits.lab_names else 'a text column of many levels'}, not "
-                f"an attribute. Groups here: {', '.join(known)}."
-            )
-        if name not in known:
-            raise OptionError(f"groups: there is no attribute {name!r}. Groups here: {', '.join(known)}.")
-    if len(set(names)) < len(names):
-        raise OptionError("groups: a group is named twice. Name each once.")
-
-
-def attribute_groups(visits: VisitArrays) -> tuple[str, ...]:
-    """Attributes a table can be grouped by: amounts by name, categories once for all their levels."""
-    return tuple(dict.fromkeys(name.split("=", 1)[0] for name in visits.attribute_names))
 
 
 def make_grouping(

@@ -4,10 +4,10 @@ import numpy as np
 
 from safeimpute.records.arrays import FloatArray
 from safeimpute.selection.calibrate import Calibrated
-from safeimpute.selection.cutoff import FEWEST_VISITS
 from safeimpute.selection.ledger import Entries, below, risk_grid
 from safeimpute.selection.release import Decision, entries_of
 from safeimpute.settings import Settings
+from safeimpute.splits.enough import RISKY_VISITS
 
 
 def what_would_help(calibrated: Calibrated, decision: Decision, settings: Settings) -> str:
@@ -22,7 +22,7 @@ def what_would_help(calibrated: Calibrated, decision: Decision, settings: Settin
     worth, alpha = entries.worth, settings.fdr
     if decision.refused:
         return (
-            f"about {max(2.0, FEWEST_VISITS / alpha / max(worth.visits, 1.0)):.0f} times as many patients, or a higher "
+            f"about {max(2.0, RISKY_VISITS / alpha / max(worth.visits, 1.0)):.0f} times as many patients, or a higher "
             "level."
         )
     share, size = _least_share(entries, alpha)
@@ -41,7 +41,7 @@ def _least_share(entries: Entries, alpha: float) -> tuple[float, float]:
     weight = below(entries.risk, entries.weight, grid)
     risky = below(entries.risk, entries.weight * entries.risky, grid)
     count = below(entries.risk, np.ones(len(entries.risk)), grid)
-    enough = _effective(entries, grid) >= FEWEST_VISITS / alpha
+    enough = _effective(entries, grid) >= RISKY_VISITS / alpha
     if not enough.any():
         return float(risky[-1] / weight[-1]), float(count[-1])
     share = np.where(enough, risky / np.maximum(weight, 1e-12), np.inf)

@@ -1,4 +1,4 @@
-"""Nights at a fit: the period calibrated on, and visits whose result was still on its way.
+"""Nights at a fit: visits whose result was still on its way.
 
 At night a result on its way looks like one nobody took, and its visit is released or withheld like any other. So the
 values released at night are those of unmeasured visits and of late results; the level must hold for both together,
@@ -9,19 +9,11 @@ beside the odds with which it speaks for unmeasured visits (docs/guarantee.md).
 from dataclasses import replace
 from functools import reduce
 
-import numpy as np
-
 from safeimpute.records.arrays import BoolArray, VisitArrays
 from safeimpute.records.clocks import on_its_way
 from safeimpute.selection.cutoff import Cutoff
 from safeimpute.selection.release import Decision, Ground, Rule, decide, decide_by_cutoff, withhold_all
 from safeimpute.settings import Settings
-
-
-def calibrated_on(visits: VisitArrays, settings: Settings) -> BoolArray:
-    """Visits of the period that calibrates."""
-    since = settings.since_days
-    return np.ones(len(visits), dtype=bool) if since is None else visits.time >= since
 
 
 def late_results(visits: VisitArrays, settings: Settings) -> BoolArray | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.splits.enough import Worth
 
 THRESHOLDS = 200  # tried by a release; quantiles of risk, which read no error
 AT_ONCE = 2_000_000  # balances held at a time
@@ -33,20 +34,12 @@ class Entries:
         )
 
     @property
-    def worth(self) -> "Worth":
+    def worth(self) -> Worth:
         """How many equally weighted visits and patients these are worth."""
         return Worth(
             effective_size(self.weight),
             effective_size(np.bincount(self.patient, self.weight).astype(np.float64)),
         )
-
-
-@dataclass(frozen=True)
-class Worth:
-    """Effective sizes, (sum w)^2 / sum w^2."""
-
-    visits: float
-    patients: float
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ A risky calibration visit counts with its risk V_i, a good one with V_i = +inf, 
 Equal risks are ordered by a uniform number of the visit's own, for calibration and candidates alike.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,8 +60,3 @@ def paper_p_values(
     below = np.searchsorted(risky_risk, risk, side="left")
     tied = np.searchsorted(risky_risk, risk, side="right") - below
     return np.asarray((1.0 + below + uniform * tied) / (len(calibration_risk) + 1.0), dtype=np.float64)
-
-
-def fewest_calibration(alpha: float) -> int:
-    """Below it even a candidate safer than every risky calibration visit has p = 1 / (n + 1) > alpha."""
-    return math.ceil(1.0 / alpha - 1.0 - 1e-9)

@@ -16,19 +16,13 @@ from numpy.typing import NDArray
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.selection.bh import benjamini_hochberg
 from safeimpute.selection.bounds import Bound, chance_of_so_few, held_out_bound, ledger_bound
-from safeimpute.selection.cutoff import (
-    FEWEST_PATIENTS,
-    FEWEST_VISITS,
-    Cutoff,
-    average_cutoff,
-    confident_cutoff,
-    enough,
-)
+from safeimpute.selection.cutoff import Cutoff, average_cutoff, confident_cutoff
 from safeimpute.selection.groups import Merged, merge_cells
-from safeimpute.selection.ledger import Entries, Worth, below, risk_grid
-from safeimpute.selection.p_values import Ranked, conformal_p_values, fewest_calibration, paper_p_values
+from safeimpute.selection.ledger import Entries, below, risk_grid
+from safeimpute.selection.p_values import Ranked, conformal_p_values, paper_p_values
 from safeimpute.selection.reasons import NOT_PROMISED, RISK_ABOVE_CUTOFF
 from safeimpute.settings import ClaimName, PromiseName, Settings
+from safeimpute.splits.enough import Worth, enough, fewest_calibration, too_few
 
 HOPEFUL = 2.0  # times the level: what the risks may predict for a group's threshold to be tried
 
@@ -335,16 +329,3 @@ def withhold_all(decision: Decision, why: str) -> Decision:
     reason = np.where(reason == RISK_ABOVE_CUTOFF, NOT_PROMISED, reason)
     nowhere = np.full(len(nothing), np.nan)
     return replace(decision, released=nothing, reason=reason, cutoff=nowhere, refused=why)
-
-
-def too_few(alpha: float, worth: Worth) -> str:
-    """Why a ledger of so many visits and patients promises nothing at a level, and which level it could bear."""
-    visits, patients = math.ceil(FEWEST_VISITS / alpha), math.ceil(FEWEST_PATIENTS / alpha)
-    words = (
-        f"a level of {alpha:g} needs measured visits worth {visits} of equal weight, of patients worth {patients}; "
-        f"these are worth {worth.visits:.0f} and {worth.patients:.0f}"
-    )
-    level = max(FEWEST_VISITS / max(worth.visits, 1e-9), FEWEST_PATIENTS / max(worth.patients, 1e-9))
-    if level >= 0.5:
-        return f"{words}. Give more patients with measured values"
-    return f"{words}. Give more patients with measured values, or a level of {math.ceil(100 * level) / 100:g} or higher"

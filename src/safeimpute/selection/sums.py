@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safeimpute.records.arrays import FloatArray
-from safeimpute.selection.cutoff import FEWEST_PATIENTS, FEWEST_VISITS, LARGEST_STAKE, Cutoff
-from safeimpute.selection.ledger import Entries, Worth, below, per_patient
+from safeimpute.selection.cutoff import LARGEST_STAKE, Cutoff
+from safeimpute.selection.ledger import Entries, below, per_patient
+from safeimpute.splits.enough import RISKY_PATIENTS, RISKY_VISITS, Worth
 
 UNIT = 2.0**32
 Whole = list[int]  # one number per threshold
@@ -160,7 +161,7 @@ def log_wealth_sums(entries: Entries, thresholds: FloatArray, alpha: float, stak
 
 def worth_enough(worth: Worth, alpha: float) -> bool:
     """As `cutoff.enough`."""
-    return alpha * worth.visits >= FEWEST_VISITS and alpha * worth.patients >= FEWEST_PATIENTS
+    return alpha * worth.visits >= RISKY_VISITS and alpha * worth.patients >= RISKY_PATIENTS
 
 
 def average_from(sums: LedgerSums, thresholds: FloatArray, alpha: float) -> Cutoff:

@@ -20,6 +20,8 @@ class Role(IntEnum):
 
 
 Roles = NDArray[np.int8]
+SHARES = (0.70, 0.15, 0.15)  # of training, validation and calibration
+CALIBRATION_SHARE = SHARES[2]
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def split_visits(
     rng: np.random.Generator,
     *,
     test_fraction: float = 0.0,
-    fractions: tuple[float, float, float] = (0.70, 0.15, 0.15),
+    fractions: tuple[float, float, float] = SHARES,
 ) -> Roles:
     """Assign every visit with an observed target to a role at random; the others are unmeasured.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from safeimpute.errors import OptionError
-from safeimpute.report.read_folder import read_summary
+from safeimpute.report.run_folder import read_summary
 from safeimpute.settings import make_settings
 from safeimpute.web.run_data import RunData
 

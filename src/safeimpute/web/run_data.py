@@ -12,8 +12,7 @@ from safeimpute.evaluation.run_summary import RunSummary, SliderGrid
 from safeimpute.records.bundled import PBC_UNITS
 from safeimpute.records.catalogue import load_catalogue
 from safeimpute.report.manifest import Manifest
-from safeimpute.report.read_folder import read_manifest, read_summary
-from safeimpute.report.review_folder import LAB_PREFIX
+from safeimpute.report.run_folder import LAB_PREFIX, read_manifest, read_summary
 from safeimpute.runtime.files import sha256_of
 
 

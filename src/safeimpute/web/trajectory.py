@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 
 from safeimpute.errors import OptionError
-from safeimpute.report.review_folder import LAB_PREFIX
+from safeimpute.report.run_folder import LAB_PREFIX
 from safeimpute.web.decisions import Decision
 from safeimpute.web.review_state import MARKS, ReviewState
 from safeimpute.web.run_data import RunData, lab_names

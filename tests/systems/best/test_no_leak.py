@@ -13,6 +13,7 @@ from safeimpute.records.visits import ColumnChoice, prepare_visits
 from safeimpute.scoring.frozen import FrozenModel, Scored, freeze, score_visits
 from safeimpute.selection.calibrate import Calibrated, fit_question
 from safeimpute.selection.reasons import OUT_OF_SCOPE
+from safeimpute.selection.reference import learn_reference
 from safeimpute.selection.release import Rule
 from safeimpute.settings import BestSettings, Settings, make_settings
 from safeimpute.splits.folds import fold_of
@@ -36,7 +37,8 @@ class Fit:
     @property
     def frozen(self) -> FrozenModel:
         decision = self.calibrated.release(self.settings.allowed_error, Rule(self.settings.claim, 0.3))
-        return freeze(self.system.frozen, self.calibrated, decision, self.settings, PLAUSIBLE)
+        reference = learn_reference(self.calibrated, decision, self.settings)
+        return freeze(self.system.frozen, self.calibrated, decision, self.settings, PLAUSIBLE, reference, "")
 
 
 @cache
@@ -103,7 +105,7 @@ def said(fit: Fit, rows: BoolArray) -> dict[str, bytes]:
         "spread": estimates.spread,
         "no evidence": estimates.no_evidence,
         "odds": calibrated.weight,
-        "tie": calibrated.tie,
+        "tie": calibrated.question.tie,
     }
     columns |= {f"signal {name}": each for name, each in estimates.signals.items()}
     columns |= {f"outside: {name}": each for name, each in calibrated.outside.items()}

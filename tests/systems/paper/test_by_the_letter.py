@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from helpers import golden_paper
+from helpers.command_line import invoke
 from safeimpute.estimator import SafeImputer
 from safeimpute.neighbours.search import comparable_by_trend
 from safeimpute.records.arrays import VisitArrays
@@ -21,7 +22,6 @@ from safeimpute.splits.questions import draw_roles
 from safeimpute.splits.roles import Task, hide
 from safeimpute.systems.paper.event_graph import build_graph, visit_profiles
 from safeimpute.systems.paper.gcn import NodeInputs, TwoRelationGcn
-from test_cli import invoke
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +180,7 @@ def test_p_values_and_release_are_the_papers_formulas(imputer: SafeImputer) -> N
     bad = calibration[np.abs(value - truth) >= 0.2 * np.abs(truth)]
     expected = []
     for j in candidates:
-        ties = calibrated.tie[j] * np.sum(risk[bad] == risk[j])
+        ties = calibrated.question.tie[j] * np.sum(risk[bad] == risk[j])
         expected.append((1 + np.sum(risk[bad] < risk[j]) + ties) / (len(calibration) + 1))
     np.testing.assert_allclose(decision.p_value, expected, rtol=1e-12)
     ordered = np.sort(expected)

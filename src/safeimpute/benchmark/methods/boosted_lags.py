@@ -32,7 +32,7 @@ ROUNDS, PATIENCE = 1000, 50
 class BoostedLags:
     """LightGBM on lag features, stopped early on the validation error."""
 
-    def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> "FittedBoostedLags":  # noqa: ARG002
+    def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> "FittedBoostedLags":
         visits = task.visits
         scaler = fit_scaler(visits.labs, visits.lab_names, task.training)
         matrix = lag_features(visits, scaler)

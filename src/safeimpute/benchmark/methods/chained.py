@@ -33,7 +33,7 @@ class Mice:
     def __init__(self, *, draw: bool = False) -> None:
         self.draw = draw
 
-    def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> FittedOnTable:  # noqa: ARG002
+    def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> FittedOnTable:
         seed = int(rng.integers(2**31))
 
         def learn(table: FloatArray) -> Predict:
@@ -62,7 +62,7 @@ class MissForest:
     tens of gigabytes on a large cohort.
     """
 
-    def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> FittedOnTable:  # noqa: ARG002
+    def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> FittedOnTable:
         return fit_on_table(task, lambda table: only_for(table, _target(table, rng)))
 
 

@@ -22,7 +22,7 @@ class HyperImpute:
     def __init__(self, effort: float = 1.0) -> None:
         self.settings = {"iterations": float(scaled(HYPERIMPUTE_ITERATIONS, effort))}
 
-    def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> FittedOnTable:  # noqa: ARG002
+    def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> FittedOnTable:
         return _fit("hyperimpute", task, self.settings, rng)
 
 
@@ -32,7 +32,7 @@ class Gain:
     def __init__(self, effort: float = 1.0) -> None:
         self.settings = GAIN_SETTINGS | {"iterations": float(scaled(GAIN_ITERATIONS, effort))}
 
-    def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> FittedOnTable:  # noqa: ARG002
+    def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> FittedOnTable:
         return _fit("gain", task, self.settings, rng)
 
 

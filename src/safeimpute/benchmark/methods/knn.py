@@ -16,7 +16,7 @@ MEGABYTES_OF_DISTANCES = 256
 class NearestNeighbours:
     """scikit-learn's imputer; only visits with a visible target can give one, so only these are searched."""
 
-    def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> FittedOnTable:  # noqa: ARG002
+    def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> FittedOnTable:
         return fit_on_table(task, _learn)
 
 

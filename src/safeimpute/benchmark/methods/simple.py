@@ -11,7 +11,7 @@ from safeimpute.systems.protocol import Imputation
 class Mean:
     """The mean of the training targets, everywhere."""
 
-    def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> "Mean":  # noqa: ARG002
+    def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> "Mean":
         self.mean_ = float(np.nanmean(task.visits.target_values))
         return self
 

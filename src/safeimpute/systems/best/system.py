@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 
@@ -112,27 +113,40 @@ def fit_best(
     fold = fold_of(visits.patient_key, seed, settings.folds)
     target = visits.lab_names[visits.target]
     require_learnable(target, visits.patient, ~np.isnan(visits.target_values), fold)
-    lesson, done = Lesson(settings, tolerance, past_only, calendar), count(1)
+    lesson, finished = Lesson(settings, tolerance, past_only, calendar), count(1)
 
-    def of_fold(number: int) -> tuple[FoldModel, BoolArray, Estimates | None, Stopwatch]:
-        others, watch = fold != number, Stopwatch()
-        with watch.stage("fit"):
-            rng = generator(seed, Stream.FIT, number)
-            model = fit_fold_model(visits.take(others), fold[others], lesson, rng, device)
-        with watch.stage("estimate"):
-            estimates = None if others.all() else model.estimate(visits.take(~others), device)
-        finished = next(done)
-        progress(
-            f"learning values and risks, {finished} of {settings.folds} folds", finished / settings.folds
-        )
-        return model, ~others, estimates, watch
+    def of_fold(number: int) -> _FoldFit:
+        found = _fit_fold(visits, fold, number, lesson, generator(seed, Stream.FIT, number), device)
+        done = next(finished)
+        progress(f"learning values and risks, {done} of {settings.folds} folds", done / settings.folds)
+        return found
 
     progress("learning values and risks", 0.0)
     found = side_by_side(of_fold, range(settings.folds), len(visits))
-    parts = [(rows, estimates) for _, rows, estimates, _ in found if estimates is not None]
-    seconds = {stage: sum(watch.seconds[stage] for *_, watch in found) for stage in ("fit", "estimate")}
-    frozen = FrozenBest(tuple(model for model, *_ in found), seed)
+    parts = [(each.rows, each.estimates) for each in found if each.estimates is not None]
+    seconds = {stage: sum(each.seconds[stage] for each in found) for stage in ("fit", "estimate")}
+    frozen = FrozenBest(tuple(each.model for each in found), seed)
     return FittedBest(frozen, visits, join_estimates(len(visits), parts), seconds)
+
+
+class _FoldFit(NamedTuple):
+    """The model of one fold, and what it says about the visits of that fold."""
+
+    model: FoldModel
+    rows: BoolArray
+    estimates: Estimates | None  # None where nobody is in the fold
+    seconds: Mapping[str, float]
+
+
+def _fit_fold(
+    visits: VisitArrays, fold: IntArray, number: int, lesson: Lesson, rng: np.random.Generator, device: str
+) -> _FoldFit:
+    others, watch = fold != number, Stopwatch()
+    with watch.stage("fit"):
+        model = fit_fold_model(visits.take(others), fold[others], lesson, rng, device)
+    with watch.stage("estimate"):
+        estimates = None if others.all() else model.estimate(visits.take(~others), device)
+    return _FoldFit(model, ~others, estimates, watch.seconds)
 
 
 def size_of(visits: VisitArrays, settings: BestSettings, past_only: bool) -> Size:

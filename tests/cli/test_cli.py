@@ -10,18 +10,8 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from helpers.command_line import QUICK, invoke
 from safeimpute.cli import app
-
-QUICK = """
-[paper.gcn]
-epochs = 40
-"""
-
-
-def invoke(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.fixture(scope="module")

@@ -5,20 +5,48 @@ chosen after looking are a second look.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from safeimpute.evaluation.run_summary import Gathering, GatheringCell, GatheringGroup
 from safeimpute.records.arrays import BoolArray, IntArray
 from safeimpute.selection.calibrate import Calibrated
-from safeimpute.selection.groups import Grouping, Merged, attribute_groups, make_grouping
+from safeimpute.selection.groups import Grouping, make_grouping
 from safeimpute.selection.release import Decision, Ground, Rule, decide, passing
+from safeimpute.splits.enough import attribute_groups
 from safeimpute.tolerance import Tolerance
 
 LEVELS = (0.1, 0.2, 0.35)
 MOST_ATTRIBUTES = 4
 FEWEST_ERRORS = 10  # a share of fewer says nothing
+
+
+@dataclass(frozen=True)
+class GatheringCell:
+    """One group at one level: what the rule over all values does there, and what a rule of its own would do."""
+
+    fdr: float
+    released: int
+    share: float | None  # of unacceptable errors among its measured visits that would be released, weighted
+    own_released: int
+    own_share: float | None
+
+
+@dataclass(frozen=True)
+class GatheringGroup:
+    """One group of visits, at every level."""
+
+    group: str
+    missing: int
+    cells: tuple[GatheringCell, ...]
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """Where risky values gather by one way to group visits."""
+
+    by: str
+    groups: tuple[GatheringGroup, ...]
 
 
 def where_risky_gathers(
@@ -38,32 +66,25 @@ def where_risky_gathers(
         cells = grouping.cells(visits, value)
         rows = _groups(replace(ground, cell=cells), rule, grouping, cells, together)
         if len(rows) > 1:
-            found.append({"by": name, "groups": rows})
+            found.append(Gathering(name, rows))
     return found
-
-
-def group_in_words(grouping: Grouping | None, merged: Merged | None, group: int) -> str:
-    """A group by the labels of the cells that stand together in it; empty without groups."""
-    if grouping is None or merged is None:
-        return ""
-    return "; ".join(grouping.label(cell) for cell in merged.cells[group])
 
 
 def _groups(
     ground: Ground, rule: Rule, grouping: Grouping, cells: IntArray, together: dict[float, Decision]
-) -> list[GatheringGroup]:
+) -> tuple[GatheringGroup, ...]:
     own = {level: decide(ground, replace(rule, alpha=level)) for level in together}
     there = np.unique(cells[ground.candidate | ground.judged])
-    return [
-        {
-            "group": grouping.dimensions[0].labels[cell],
-            "missing": int(np.sum(ground.candidate & (cells == cell))),
-            "cells": [
+    return tuple(
+        GatheringGroup(
+            grouping.dimensions[0].labels[cell],
+            int(np.sum(ground.candidate & (cells == cell))),
+            tuple(
                 _cell(ground, cells == cell, level, together[level], own[level]) for level in sorted(together)
-            ],
-        }
+            ),
+        )
         for cell in there.tolist()
-    ]
+    )
 
 
 def _cell(
@@ -71,13 +92,7 @@ def _cell(
 ) -> GatheringCell:
     released, share = _share(ground, member, passing(replace(ground, cell=None), together))
     own_released, own_share = _share(ground, member, passing(ground, own))
-    return {
-        "fdr": level,
-        "released": released,
-        "share": share,
-        "own_released": own_released,
-        "own_share": own_share,
-    }
+    return GatheringCell(level, released, share, own_released, own_share)
 
 
 def _share(ground: Ground, member: BoolArray, through: BoolArray) -> tuple[int, float | None]:

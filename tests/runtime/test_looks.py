@@ -12,16 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeimpute.records.looks import (
+from safeimpute.records.visits import ColumnChoice, looks_fingerprint, prepare_visits
+from safeimpute.runtime.looks import (
     CHOICES,
     LEDGER,
     Look,
     earlier_looks,
     is_second_look,
-    looks_fingerprint,
     record_look,
 )
-from safeimpute.records.visits import ColumnChoice, prepare_visits
 
 FIRST = Look(
     fingerprint="f" * 64,
@@ -137,7 +136,7 @@ def test_a_refused_file_gives_a_warning(tmp_path: Path, monkeypatch: pytest.Monk
     def refuse(*_: object) -> int:
         raise PermissionError
 
-    monkeypatch.setattr("safeimpute.records.looks.os.open", refuse)
+    monkeypatch.setattr("safeimpute.runtime.looks.os.open", refuse)
     assert "PermissionError" in record_look(tmp_path / "one", FIRST)
 
 
@@ -146,7 +145,7 @@ def test_a_full_disk_gives_a_warning_and_the_next_line_stands(
 ) -> None:
     write = os.write
     with monkeypatch.context() as patched:
-        patched.setattr("safeimpute.records.looks.os.write", lambda handle, text: write(handle, text[:20]))
+        patched.setattr("safeimpute.runtime.looks.os.write", lambda handle, text: write(handle, text[:20]))
         assert "could not be entered" in record_look(tmp_path / "one", FIRST)
     assert record_look(tmp_path / "two", FIRST) == ""
     assert looks_beside(tmp_path / "two") == [FIRST]
@@ -156,7 +155,7 @@ WRITER = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from safeimpute.records.looks import Look, record_look
+from safeimpute.runtime.looks import Look, record_look
 first = Look("f" * 64, "hba1c", 0.5, 0.1, 0, "unmeasured", "best", "average", 0.9, "now", sys.argv[2])
 for seed in range(150):
     assert record_look(Path(sys.argv[1]) / "run", replace(first, seed=seed)) == ""

@@ -4,16 +4,11 @@ A level, seed or claim chosen after an earlier result on the same visits has no 
 patient data beyond one hash of the whole table.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-
-import numpy as np
-
-from safeimpute.records.arrays import FloatArray, VisitArrays
 
 LEDGER = ".safeimpute-looks.jsonl"
 CHOICES = ("tolerance", "fdr", "seed", "claim", "preset", "promise", "confidence")
@@ -23,7 +18,7 @@ CHOICES = ("tolerance", "fdr", "seed", "claim", "preset", "promise", "confidence
 class Look:
     """One finished run: which visits it showed, and what was chosen before it."""
 
-    fingerprint: str  # of the visits, see `looks_fingerprint`
+    fingerprint: str  # of the visits shown, see `records.visits.looks_fingerprint`
     target: str
     tolerance: float | str
     fdr: float
@@ -34,19 +29,6 @@ class Look:
     confidence: float
     when: str  # ISO 8601, UTC
     run: str  # name of the run's folder
-
-
-def looks_fingerprint(arrays: VisitArrays) -> str:
-    """SHA-256 of patients, times and target values: with other columns left out, the visits are still the same."""
-    digest = hashlib.sha256(np.ascontiguousarray(arrays.patient_key).tobytes())
-    for part in (arrays.time, arrays.target_values):
-        digest.update(_canonical(part).tobytes())
-    return digest.hexdigest()
-
-
-def _canonical(values: FloatArray) -> FloatArray:
-    """One bit pattern for every NaN, and one for zero."""
-    return np.ascontiguousarray(np.where(np.isnan(values), np.nan, values + 0.0))
 
 
 def earlier_looks(folder: Path, fingerprint: str, target: str) -> list[Look]:

@@ -1,4 +1,4 @@
-"""Odds of measuring that are off by a factor: what would still be released."""
+"""Other levels, and odds of measuring that are off by a factor: what would be released then."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from helpers.ledgers import drawn_entries
 from safeimpute.selection.cutoff import average_cutoff
 from safeimpute.selection.ledger import Entries, risk_grid
-from safeimpute.selection.sensitivity import released_under_doubt
+from safeimpute.selection.release import Rule, cutoff_for
+from safeimpute.selection.what_if import LEVELS, average_cutoffs, released_under_doubt
 
 GAMMAS = (1.0, 1.1, 1.5, 2.0, 5.0)
 
@@ -53,3 +54,17 @@ def test_it_covers_the_worst_odds_it_speaks_of() -> None:
     assert cutoff is not None
     (found,) = released_under_doubt(entries, grid, candidate, alpha, [gamma])
     assert 0 < found.released <= int(np.sum(candidate <= cutoff))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_cutoffs_at_many_levels_are_those_of_the_rule(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, patients = 60 * (seed + 1), 8 * (seed + 2)
+    risk = np.round(rng.random(n), 1 if seed % 3 == 0 else 6)  # ties, too
+    weight = np.ones(n) if seed % 2 else rng.gamma(0.5, 1.0, n)
+    entries = Entries(rng.integers(0, patients, n), risk, weight, rng.random(n) < 0.6 * risk, patients)
+    grid = risk_grid(risk)
+    expected = [cutoff_for(entries, grid, Rule("unmeasured", level)).risk for level in LEVELS]
+    found = [None if np.isnan(each) else each for each in average_cutoffs(entries, grid, LEVELS)]
+    assert found == expected
+    assert any(each is not None for each in expected) or n * 0.5 < 100

@@ -1,0 +1,101 @@
+"""Whether what is measured can bear a level: what cannot succeed is refused before anything is learnt."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from safeimpute.errors import GuaranteeRefused, OptionError, VisitsError
+from safeimpute.records.arrays import BoolArray, VisitArrays
+from safeimpute.settings import Settings
+from safeimpute.splits.roles import CALIBRATION_SHARE
+
+# What the level times the effective number of measured visits, and of their patients, must come to.
+RISKY_VISITS, RISKY_PATIENTS = 4.0, 2.0
+
+
+@dataclass(frozen=True)
+class Worth:
+    """Effective sizes, (sum w)^2 / sum w^2."""
+
+    visits: float
+    patients: float
+
+
+def enough(worth: Worth, alpha: float) -> bool:
+    """Whether a level of alpha stands for a countable number of risky values; reads no error."""
+    return alpha * worth.visits >= RISKY_VISITS and alpha * worth.patients >= RISKY_PATIENTS
+
+
+def fewest_calibration(alpha: float) -> int:
+    """Below it even a candidate safer than every risky calibration visit has p = 1 / (n + 1) > alpha."""
+    return math.ceil(1.0 / alpha - 1.0 - 1e-9)
+
+
+def too_few(alpha: float, worth: Worth) -> str:
+    """Why a ledger of so many visits and patients promises nothing at a level, and which level it could bear."""
+    visits, patients = math.ceil(RISKY_VISITS / alpha), math.ceil(RISKY_PATIENTS / alpha)
+    words = (
+        f"a level of {alpha:g} needs measured visits worth {visits} of equal weight, of patients worth {patients}; "
+        f"these are worth {worth.visits:.0f} and {worth.patients:.0f}"
+    )
+    level = max(RISKY_VISITS / max(worth.visits, 1e-9), RISKY_PATIENTS / max(worth.patients, 1e-9))
+    if level >= 0.5:
+        return f"{words}. Give more patients with measured values"
+    return f"{words}. Give more patients with measured values, or a level of {math.ceil(100 * level) / 100:g} or higher"
+
+
+def require_promisable(visits: VisitArrays, settings: Settings) -> None:
+    """Refuse a table without holes, and one whose measured visits could not bear the level even at equal weights."""
+    measured = ~np.isnan(visits.target_values)
+    if measured.all():
+        raise VisitsError(
+            f"target {settings.target!r} is measured at every visit: there is nothing to impute. To see how well "
+            "known values would be imputed, use evaluate."
+        )
+    if settings.claim == "visits":
+        needed, there = fewest_calibration(settings.fdr), round(CALIBRATION_SHARE * int(measured.sum()))
+        if there < needed:
+            raise GuaranteeRefused(
+                f"an FDR level of {settings.fdr:g} needs at least {needed} calibration visits; "
+                f"{100 * CALIBRATION_SHARE:g} % of the measured ones are {there}. Give more measured visits or a "
+                "higher level."
+            )
+        return
+    measured &= calibrated_on(visits, settings)
+    worth = Worth(float(measured.sum()), float(len(np.unique(visits.patient[measured]))))
+    if not enough(worth, settings.fdr):
+        raise GuaranteeRefused(f"{too_few(settings.fdr, worth)}.")
+
+
+def calibrated_on(visits: VisitArrays, settings: Settings) -> BoolArray:
+    """Visits of the period that calibrates."""
+    since = settings.since_days
+    return np.ones(len(visits), dtype=bool) if since is None else visits.time >= since
+
+
+def require_groups(names: Sequence[str], visits: VisitArrays) -> None:
+    """Refuse groups that cannot be told, or that a hidden target could decide."""
+    known = ("value", "history", *attribute_groups(visits))
+    target = visits.lab_names[visits.target]
+    for name in names:
+        if name == target:
+            raise OptionError(
+                f"groups: {name!r} is the target, which is hidden where it is imputed. Group by value, the band of the "
+                "imputed value, instead."
+            )
+        if name in visits.lab_names or name in visits.fine_names:
+            raise OptionError(
+                f"groups: {name!r} is {'a lab' if name in visits.lab_names else 'a text column of many levels'}, not "
+                f"an attribute. Groups here: {', '.join(known)}."
+            )
+        if name not in known:
+            raise OptionError(f"groups: there is no attribute {name!r}. Groups here: {', '.join(known)}.")
+    if len(set(names)) < len(names):
+        raise OptionError("groups: a group is named twice. Name each once.")
+
+
+def attribute_groups(visits: VisitArrays) -> tuple[str, ...]:
+    """Attributes a table can be grouped by: amounts by name, categories once for all their levels."""
+    return tuple(dict.fromkeys(name.split("=", 1)[0] for name in visits.attribute_names))
