@@ -12,9 +12,9 @@ import numpy as np
 from safeimpute.measuring.features import MeasuringTable
 from safeimpute.measuring.logistic import Logistic, fit_logistic
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.runtime.state import Arrays, Plain, State
 from safeimpute.runtime.threads import side_by_side
 from safeimpute.splits.streams import Stream, generator
-from safeimpute.systems.state import Arrays, Plain, State
 from safeimpute.systems.trees import Table, TreeSettings, raw_trees, train_trees, tree_from_text
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from safeimpute.measuring.model import MeasuringModel
 from safeimpute.records.arrays import VisitArrays
 from safeimpute.records.new_visits import Reading
 from safeimpute.runtime.files import finished_folder, sha256_of
+from safeimpute.runtime.state import Arrays, Plain, from_state, state_of
 from safeimpute.runtime.text import plain_text
 from safeimpute.scoring.frozen import FrozenModel
 from safeimpute.scoring.signature import SIGNATURE, private_key, require_signed, sign_manifest
@@ -31,7 +32,6 @@ from safeimpute.settings import Settings, make_settings
 from safeimpute.splits.questions import question_for
 from safeimpute.systems.best.system import FrozenBest
 from safeimpute.systems.protocol import Estimates
-from safeimpute.systems.state import Arrays, Plain, from_state, state_of
 
 FORMAT = 5
 MANIFEST = "model.json"

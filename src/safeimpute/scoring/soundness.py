@@ -16,12 +16,12 @@ from safeimpute.measuring.logistic import Logistic
 from safeimpute.measuring.model import FoldMeasuring
 from safeimpute.records.arrays import VisitArrays, mix
 from safeimpute.records.new_visits import Reading
+from safeimpute.runtime.state import Arrays
 from safeimpute.scoring.frozen import FrozenModel, score_visits
 from safeimpute.settings import BestSettings
 from safeimpute.systems.best.evidence import Source
 from safeimpute.systems.best.fold_model import BEYOND, COURSE, TREES, FoldModel
 from safeimpute.systems.scaling import Scaler
-from safeimpute.systems.state import Arrays
 
 FOLDS = (3, 10)
 LARGEST_SEED = 2**63 - 1

@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
+from safeimpute.runtime.state import Arrays, Plain, State, from_state, state_of
 from safeimpute.settings import BestSettings
 from safeimpute.systems.best.blend import Blended, blend, convex_weights
 from safeimpute.systems.best.boosted import BoostedTarget, fit_boosted
 from safeimpute.systems.best.evidence import Evidence, Source, learn_source, read_evidence
 from safeimpute.systems.best.risk import RiskModel, fit_risk, risk_features
 from safeimpute.systems.protocol import Estimates
-from safeimpute.systems.state import Arrays, Plain, State, from_state, state_of
 from safeimpute.systems.trees import BLOCK_ROWS, BaggedTrees, bin_rows
 from safeimpute.tolerance import Tolerance
 

@@ -10,6 +10,7 @@ import numpy as np
 from safeimpute.records.arrays import BoolArray, IntArray, VisitArrays
 from safeimpute.runtime.memory import Size, block_within_ceiling
 from safeimpute.runtime.progress import Progress, Stopwatch, silent
+from safeimpute.runtime.state import Plain, State
 from safeimpute.runtime.threads import side_by_side
 from safeimpute.settings import BestSettings
 from safeimpute.splits.folds import fold_of, require_learnable
@@ -18,7 +19,6 @@ from safeimpute.splits.streams import Stream, generator
 from safeimpute.systems.best.explain import explain
 from safeimpute.systems.best.fold_model import FoldModel, Lesson, fit_fold_model
 from safeimpute.systems.protocol import Arrays, Estimates, Imputation, Support, join_estimates
-from safeimpute.systems.state import Plain, State
 from safeimpute.tolerance import Tolerance
 
 
