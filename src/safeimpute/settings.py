@@ -12,6 +12,11 @@ from safeimpute.runtime.moments import days_of, read_moment
 from safeimpute.runtime.options import CHECKED, Option, checked
 from safeimpute.runtime.options import as_names as _names
 from safeimpute.runtime.options import parameters_of as parameters_of
+from safeimpute.runtime.typed import a_name as _a_name
+from safeimpute.runtime.typed import auto_or_names as _auto_or_names
+from safeimpute.runtime.typed import claim as _claim
+from safeimpute.runtime.typed import labs as _labs
+from safeimpute.runtime.typed import or_none as _or_none
 
 if TYPE_CHECKING:
     from safeimpute.tolerance import Tolerance
@@ -19,39 +24,25 @@ if TYPE_CHECKING:
 PresetName = Literal["best", "paper"]
 ClaimName = Literal["unmeasured", "patients", "later", "visits"]
 PromiseName = Literal["average", "confident"]
+OverName = Literal["labs", "cells"]
+EffortName = Literal["auto", "full", "light"]
+FOLDS_IF_LIGHT, PACE_IF_LIGHT = 4, 2.0
 DeviceName = Literal["auto", "cpu", "cuda"]
 LogLabs = Literal["auto"] | tuple[str, ...]
 DEFAULT_CLAIM: dict[str, ClaimName] = {"best": "unmeasured", "paper": "visits"}
 BY_PRESET: Any = None  # until `Settings` has looked at the preset
 
 
-def _a_name(given: Any) -> Any:
-    if isinstance(given, str) and not given.strip():
-        raise ValueError("empty")
-    return given
-
-
-def _auto_or_names(given: Any) -> Any:
-    return given if given == "auto" else _names(given)
-
-
-def _or_none(given: Any) -> Any:
-    """A TOML file has no word for nothing: it says "none"."""
-    return None if given == "none" else given
-
-
 def _tolerance(given: Any) -> Any:
     """A plain number stays one, however it was typed; the other forms are kept as given."""
-    from safeimpute.tolerance import parse_tolerance
+    from safeimpute.tolerance import by_lab, parse_tolerance, parse_tolerances, tolerances_as_text
 
-    tolerance = parse_tolerance(given)
-    return given if tolerance.share else tolerance.absolute
-
-
-def _claim(given: Any) -> Any:
-    """`patients,unmeasured`, as the first models were told, is the claim `patients`."""
-    both = isinstance(given, str) and set(_names(given)) == {"patients", "unmeasured"}
-    return "patients" if both else given
+    text = tolerances_as_text(given) if isinstance(given, dict) else given
+    if by_lab(text):
+        parse_tolerances(text)
+        return text
+    tolerance = parse_tolerance(text)
+    return text if tolerance.share else tolerance.absolute
 
 
 COLUMN = "the name of a column"
@@ -211,6 +202,13 @@ class BestSettings:
     __pydantic_config__: ClassVar[Any] = CHECKED
 
     folds: Annotated[int, Option("Folds of patients; each is judged by the others.", least=3, most=10)] = 5
+    effort: Annotated[
+        EffortName,
+        Option(
+            "How much work a fit may be: full, or light: at most four folds, and trees that learn twice as fast. auto "
+            "is light where one run imputes several labs."
+        ),
+    ] = "auto"
     own_each_way: Annotated[
         int, Option("Own measured visits looked at before a visit, and after it.", least=2, most=50)
     ] = 6
@@ -226,6 +224,24 @@ class BestSettings:
         Option("Visits read at once: bounds memory, changes no result.", least=1_024, most=1_048_576),
     ] = 65_536
 
+    def resolved(self, *, several: bool) -> "BestSettings":
+        """The effort decided, and the folds with it."""
+        effort = ("light" if several else "full") if self.effort == "auto" else self.effort
+        folds = min(self.folds, FOLDS_IF_LIGHT) if effort == "light" else self.folds
+        return replace(self, effort=effort, folds=folds)
+
+    @property
+    def pace(self) -> float:
+        """How many times as fast as usual trees learn."""
+        return PACE_IF_LIGHT if self.effort == "light" else 1.0
+
+    @property
+    def effort_in_words(self) -> str:
+        """What a light fit did with less; empty where nothing was spared."""
+        return f"light fit: {self.folds} folds of patients, trees that learn {self.pace:g} times as fast" * (
+            self.effort == "light"
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -233,13 +249,20 @@ class Settings:
 
     __pydantic_config__: ClassVar[Any] = CHECKED
 
-    target: Annotated[str, Option("Lab to impute.", takes=COLUMN, reads=_a_name)]
+    target: Annotated[
+        str,
+        Option(
+            "Lab to impute, or several in one run.",
+            takes="the name of a column, names of columns (comma separated or as a list), or all",
+            reads=_labs,
+        ),
+    ]
     tolerance: Annotated[
         float | str,
         Option(
             "Error that counts as unacceptable.",
-            takes="a number in the target's unit (0.5), a share of the true value (20%), or the larger of both "
-            "(10% or 6)",
+            takes="a number in the target's unit (0.5), a share of the true value (20%), the larger of both "
+            "(10% or 6), each lab's own (hba1c=0.5,ldl=10%), or allowable for the catalogue's allowable errors",
             reads=_tolerance,
         ),
     ]
@@ -283,6 +306,12 @@ class Settings:
             reads=_or_none,
         ),
     ] = None
+    over: Annotated[
+        OverName,
+        Option(
+            "Of several labs: whether the level holds for each lab, or over the cells of all labs together."
+        ),
+    ] = "labs"
     labs: Annotated[
         tuple[str, ...],
         Option("Columns that are labs.", takes=COLUMNS, default="told by the data", reads=_names),
@@ -300,7 +329,11 @@ class Settings:
     time: Annotated[str, Option("Column that says when the visit was.", takes=COLUMN, reads=_a_name)] = "time"
     unit: Annotated[
         str | None,
-        Option("Unit of the target.", takes="a text such as mg/dL", default="by the catalogue of labs"),
+        Option(
+            "Unit of the target.",
+            takes="a text such as mg/dL; of several labs each its own (hba1c=%,ldl=mg/dL)",
+            default="by the catalogue of labs",
+        ),
     ] = None
     past_only: Annotated[
         bool,
@@ -363,6 +396,15 @@ class Settings:
         if self.preset == "paper" and (self.groups or self.risk_cap is not None):
             raise OptionError(
                 "groups and risk_cap need the preset 'best': the preset 'paper' releases as published, over all visits."
+            )
+        if self.over == "cells" and self.claim == "visits":
+            raise OptionError(
+                "over cells needs another claim than 'visits', whose p-values speak of one lab: leave out over, or "
+                "claim 'unmeasured'."
+            )
+        if self.over == "cells" and self.groups:
+            raise OptionError(
+                "groups hold within each lab, over cells over all labs together: leave one of them out."
             )
         if self.preset == "paper" and self.past_only:
             raise OptionError(
