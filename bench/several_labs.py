@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 CHAINS: dict[str, dict[str, Any]] = {
-    "mimic4": {"target": "creatinine,potassium,sodium", "tolerance": "allowable", "fdr": 0.2},
+    "mimic4": {"target": "calcium,magnesium,phosphate", "tolerance": "allowable,phosphate=25%", "fdr": 0.2},
     "icu": {
         "target": "all",
         "tolerance": "20%,Temp=0.5,pH=0.05,Na=4,GCS=2,MAP=10,SysABP=15,DiasABP=10,HR=10",
