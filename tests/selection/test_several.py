@@ -65,6 +65,10 @@ def test_the_bound_of_all_labs_counts_every_lab() -> None:
     grounds = {name: drawn_ground(np.random.default_rng(seed)) for seed, name in enumerate("ab")}
     decisions = {name: decide(ground, RULE) for name, ground in grounds.items()}
     bound = bound_together(grounds, RULE, decisions)
+    cells = decide_together(grounds, RULE)
+    whole = bound_together(grounds, RULE, cells, "cells")
+    assert whole.values == sum(int(each.released.sum()) for each in cells.values())
+    assert whole.risky / whole.values < bound.risky / bound.values, "one release needs no divided doubt"
     assert bound.values == sum(int(each.released.sum()) for each in decisions.values())
     assert 0.2 * bound.values < bound.risky < bound.values
     assert bound.confidence == RULE.confidence

@@ -70,6 +70,8 @@ def print_labs(summary: "LabsSummary", folder: Path) -> None:
         typer.echo(
             f"\nPromise: {summary['promise']}\nAssumption: {summary['assumption']}\nLimits: {summary['limits']}"
         )
+    if summary["bound"]["words"]:
+        typer.echo(f"Bound: {summary['bound']['words']}")
     if summary["effort"]:
         typer.echo(f'Several labs in one run: {summary["effort"]} (best.effort = "full" spares nothing)')
     typer.echo(f"\nReport: {folder / 'report.html'}")

@@ -18,9 +18,11 @@ from safeimpute.runtime.progress import Progress, silent
 from safeimpute.runtime.threads import side_by_side
 from safeimpute.scoring.labs_folder import labs_folder, read_labs
 from safeimpute.scoring.several import SeveralScorer
+from safeimpute.selection.bounds import Bound
 from safeimpute.selection.claims import Promised, without_promise
-from safeimpute.selection.release import rule_of
+from safeimpute.selection.release import Ground, rule_of
 from safeimpute.selection.several import (
+    bound_together,
     decide_together,
     promise_of_several,
     refusal,
@@ -99,11 +101,7 @@ class SeveralLabs:
         """Where one level holds over all labs, decide them together before any of them is shown."""
         if self.settings.over != "cells":
             return
-        told = {lab: imputer.current_settings() for lab, imputer in self.imputers.items()}
-        grounds = {
-            lab: imputer.calibrated_.ground(told[lab].allowed_error) for lab, imputer in self.imputers.items()
-        }
-        decisions = decide_together(grounds, rule_of(self.settings))
+        decisions = decide_together(self._grounds(), rule_of(self.settings))
         promised = promise_of_several(self.settings, self.tolerances, self._columns())
         for lab, imputer in self.imputers.items():
             imputer.together_ = Together(decisions[lab], promised)
@@ -112,6 +110,17 @@ class SeveralLabs:
         """One row per missing cell, lab by lab."""
         self.decide()
         return pl.concat([imputer.imputed() for imputer in self.imputers.values()])
+
+    def bound(self) -> Bound:
+        """With the confidence, how many of all values released by the last `impute` are unacceptable at most."""
+        decisions = {lab: imputer.decision_ for lab, imputer in self.imputers.items()}
+        return bound_together(self._grounds(), rule_of(self.settings), decisions, self.settings.over)
+
+    def _grounds(self) -> dict[str, Ground]:
+        return {
+            lab: imputer.calibrated_.ground(imputer.current_settings().allowed_error)
+            for lab, imputer in self.imputers.items()
+        }
 
     def filled(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The rows with every lab's released values filled in; `<lab>_released` flags them."""

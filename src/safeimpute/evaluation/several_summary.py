@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from safeimpute.estimator import SafeImputer
-from safeimpute.evaluation.run_summary import RunSummary
+from safeimpute.evaluation.run_summary import BoundSummary, RunSummary
 from safeimpute.evaluation.summary import SECOND_LOOK
+from safeimpute.selection.bounds import Bound
+from safeimpute.selection.claims import BOUND_SURVIVES, bound_in_words
 from safeimpute.settings import ClaimName, OverName, PresetName, PromiseName
 
 FittedLabs = SafeImputer  # for those who only hand it on
@@ -47,6 +49,7 @@ class LabsSummary(TypedDict):
     limits: str
     no_promise: str
     second_look: bool  # of one lab or more
+    bound: BoundSummary  # over all labs
     visits: int
     patients: int
     missing: int
@@ -81,6 +84,7 @@ def summarise_labs(
         "limits": "" if no_promise else some + promised.limits,
         "no_promise": no_promise,
         "second_look": bool(second),
+        "bound": _bound(several.bound()),
         "visits": len(first.visits_),
         "patients": first.visits_.patients,
         "missing": sum(summary["missing"] for summary in each.values()),
@@ -88,6 +92,17 @@ def summarise_labs(
         "withheld": sum(summary["withheld"] for summary in each.values()),
         "left_out": dict(several.left_out),
         "labs": {lab: _line(summary, folders[lab]) for lab, summary in each.items()},
+    }
+
+
+def _bound(bound: Bound) -> BoundSummary:
+    return {
+        "confidence": bound.confidence,
+        "values": bound.values,
+        "risky": bound.risky,
+        "share": bound.share,
+        "words": bound_in_words(bound, "their lab's tolerance"),
+        "survives": BOUND_SURVIVES,
     }
 
 

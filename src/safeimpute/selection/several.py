@@ -22,7 +22,7 @@ from safeimpute.selection.cutoff import enough
 from safeimpute.selection.ledger import Worth
 from safeimpute.selection.promisable import require_promisable
 from safeimpute.selection.release import Decision, Ground, Rule, bound_of, decide, in_each, too_few
-from safeimpute.settings import Settings
+from safeimpute.settings import OverName, Settings
 from safeimpute.splits.folds import fold_of, require_learnable
 
 PER_VISIT = ("risk", "tie", "patient", "weight", "judged", "risky", "candidate")
@@ -57,8 +57,15 @@ def join_grounds(grounds: Sequence[Ground]) -> Ground:
     return Ground(outside=outside, **rest)
 
 
-def bound_together(grounds: Mapping[str, Ground], rule: Rule, decisions: Mapping[str, Decision]) -> Bound:
-    """With the rule's confidence, how many of all released cells are risky at most; divided between the labs."""
+def bound_together(
+    grounds: Mapping[str, Ground], rule: Rule, decisions: Mapping[str, Decision], over: OverName = "labs"
+) -> Bound:
+    """With the rule's confidence, how many of all released cells are risky at most.
+
+    Labs with a cut-off each divide the doubt between them.
+    """
+    if over == "cells":  # one cut-off: the cells of all labs are one release
+        return bound_of(join_grounds(list(grounds.values())), rule, next(iter(decisions.values())))
     each = in_each(rule, len(grounds))
     parts = [bound_of(ground, each, decisions[lab]) for lab, ground in grounds.items()]
     return replace(reduce(add, parts), confidence=rule.confidence)
