@@ -8,15 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from safeimpute.errors import OptionError
+from safeimpute.runtime import typed
+from safeimpute.runtime.effort import Effort, EffortName
 from safeimpute.runtime.moments import days_of, read_moment
 from safeimpute.runtime.options import CHECKED, Option, checked
 from safeimpute.runtime.options import as_names as _names
 from safeimpute.runtime.options import parameters_of as parameters_of
-from safeimpute.runtime.typed import a_name as _a_name
-from safeimpute.runtime.typed import auto_or_names as _auto_or_names
-from safeimpute.runtime.typed import claim as _claim
-from safeimpute.runtime.typed import labs as _labs
-from safeimpute.runtime.typed import or_none as _or_none
 
 if TYPE_CHECKING:
     from safeimpute.tolerance import Tolerance
@@ -25,8 +22,6 @@ PresetName = Literal["best", "paper"]
 ClaimName = Literal["unmeasured", "patients", "later", "visits"]
 PromiseName = Literal["average", "confident"]
 OverName = Literal["labs", "cells"]
-EffortName = Literal["auto", "full", "light"]
-FOLDS_IF_LIGHT, PACE_IF_LIGHT = 4, 2.0
 DeviceName = Literal["auto", "cpu", "cuda"]
 LogLabs = Literal["auto"] | tuple[str, ...]
 DEFAULT_CLAIM: dict[str, ClaimName] = {"best": "unmeasured", "paper": "visits"}
@@ -50,7 +45,7 @@ COLUMNS = "names of columns, comma separated or as a list"
 LOG = Option(
     "Labs whose logarithm is imputed; auto takes those that are positive and skewed.",
     takes="auto, or names of labs",
-    reads=_auto_or_names,
+    reads=typed.auto_or_names,
 )
 NO_LOG = replace(LOG, default="no lab")  # the paper takes no logarithm
 
@@ -68,7 +63,7 @@ class GraphSettings:
             above=0,
             most=100_000,
             default="95th percentile of the gaps",
-            reads=_or_none,
+            reads=typed.or_none,
         ),
     ] = None
     value_radius: Annotated[
@@ -78,7 +73,7 @@ class GraphSettings:
             above=0,
             most=1_000_000,
             default="by median_degree",
-            reads=_or_none,
+            reads=typed.or_none,
         ),
     ] = None
     trend_radius: Annotated[
@@ -88,7 +83,7 @@ class GraphSettings:
             above=0,
             most=1_000_000,
             default="by median_degree",
-            reads=_or_none,
+            reads=typed.or_none,
         ),
     ] = None
     median_degree: Annotated[
@@ -106,7 +101,7 @@ class GraphSettings:
             "Most like visits one visit is joined to; none leaves the paper's graph uncapped.",
             least=1,
             most=10_000,
-            reads=_or_none,
+            reads=typed.or_none,
         ),
     ] = 32
     fallback: Annotated[
@@ -196,7 +191,7 @@ class PaperSettings:
 
 
 @dataclass(frozen=True)
-class BestSettings:
+class BestSettings(Effort):
     """What the best system looks at, and in how many folds of patients it learns."""
 
     __pydantic_config__: ClassVar[Any] = CHECKED
@@ -224,24 +219,6 @@ class BestSettings:
         Option("Visits read at once: bounds memory, changes no result.", least=1_024, most=1_048_576),
     ] = 65_536
 
-    def resolved(self, *, several: bool) -> "BestSettings":
-        """The effort decided, and the folds with it."""
-        effort = ("light" if several else "full") if self.effort == "auto" else self.effort
-        folds = min(self.folds, FOLDS_IF_LIGHT) if effort == "light" else self.folds
-        return replace(self, effort=effort, folds=folds)
-
-    @property
-    def pace(self) -> float:
-        """How many times as fast as usual trees learn."""
-        return PACE_IF_LIGHT if self.effort == "light" else 1.0
-
-    @property
-    def effort_in_words(self) -> str:
-        """What a light fit did with less; empty where nothing was spared."""
-        return f"light fit: {self.folds} folds of patients, trees that learn {self.pace:g} times as fast" * (
-            self.effort == "light"
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -254,7 +231,7 @@ class Settings:
         Option(
             "Lab to impute, or several in one run.",
             takes="the name of a column, names of columns (comma separated or as a list), or all",
-            reads=_labs,
+            reads=typed.labs,
         ),
     ]
     tolerance: Annotated[
@@ -276,7 +253,7 @@ class Settings:
             "What the release is promised for: visits nobody measured (unmeasured), such visits of patients the fit "
             "never met (patients) or of what comes in later (later), or visits like the measured ones (visits).",
             default="unmeasured; visits with preset paper",
-            reads=_claim,
+            reads=typed.claim,
         ),
     ] = BY_PRESET
     promise: Annotated[
@@ -303,14 +280,11 @@ class Settings:
             above=0,
             most=1,
             default="no cap",
-            reads=_or_none,
+            reads=typed.or_none,
         ),
     ] = None
     over: Annotated[
-        OverName,
-        Option(
-            "Of several labs: whether the level holds for each lab, or over the cells of all labs together."
-        ),
+        OverName, Option("Of several labs: the level holds in each, or over the cells of all together.")
     ] = "labs"
     labs: Annotated[
         tuple[str, ...],
@@ -323,10 +297,12 @@ class Settings:
     exclude: Annotated[
         tuple[str, ...], Option("Columns to leave out.", takes=COLUMNS, default="no column", reads=_names)
     ] = ()
-    subject: Annotated[str, Option("Column that says whose visit it is.", takes=COLUMN, reads=_a_name)] = (
-        "subject_id"
+    subject: Annotated[
+        str, Option("Column that says whose visit it is.", takes=COLUMN, reads=typed.a_name)
+    ] = "subject_id"
+    time: Annotated[str, Option("Column that says when the visit was.", takes=COLUMN, reads=typed.a_name)] = (
+        "time"
     )
-    time: Annotated[str, Option("Column that says when the visit was.", takes=COLUMN, reads=_a_name)] = "time"
     unit: Annotated[
         str | None,
         Option(
@@ -397,14 +373,9 @@ class Settings:
             raise OptionError(
                 "groups and risk_cap need the preset 'best': the preset 'paper' releases as published, over all visits."
             )
-        if self.over == "cells" and self.claim == "visits":
+        if self.over == "cells" and (self.claim == "visits" or self.groups):
             raise OptionError(
-                "over cells needs another claim than 'visits', whose p-values speak of one lab: leave out over, or "
-                "claim 'unmeasured'."
-            )
-        if self.over == "cells" and self.groups:
-            raise OptionError(
-                "groups hold within each lab, over cells over all labs together: leave one of them out."
+                "over cells needs another claim than 'visits', and no groups: both speak of one lab at a time."
             )
         if self.preset == "paper" and self.past_only:
             raise OptionError(
