@@ -110,9 +110,10 @@ def evaluate(
         save_json(summary, json_file)
     if out is not None:
         with finished_folder(out, force=force) as folder:
-            drawn = curves[0], curves[1] or ALPHAS, risk_groups
             if alone:
-                write_evaluation(folder, summary, trials[alone], *asked[alone], *drawn)
+                told, table = asked[alone]
+                drawn = curves[0], curves[1] or ALPHAS
+                write_evaluation(folder, summary, trials[alone], told, table, *drawn, risk_groups)
             else:
                 write_evaluations(folder, summary, trials, asked)
     if not quiet and alone:
