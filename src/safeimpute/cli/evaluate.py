@@ -110,12 +110,12 @@ def evaluate(
         save_json(summary, json_file)
     if out is not None:
         with finished_folder(out, force=force) as folder:
+            drawn = curves[0], curves[1] or ALPHAS
             if alone:
                 told, table = asked[alone]
-                drawn = curves[0], curves[1] or ALPHAS
                 write_evaluation(folder, summary, trials[alone], told, table, *drawn, risk_groups)
             else:
-                write_evaluations(folder, summary, trials, asked)
+                write_evaluations(folder, summary, trials, asked, *drawn, risk_groups)
     if not quiet and alone:
         print_evaluation(summary, target_unit(asked[alone][0]))
     elif not quiet:

@@ -27,13 +27,17 @@ def write_evaluations(
     result: Mapping[str, object],
     trials: Mapping[str, Sequence[Trial]],
     asked: Mapping[str, tuple[Settings, Visits]],
+    tolerances: Sequence[Tolerance] = (),
+    levels: Sequence[float] = ALPHAS,
+    groups: int = RISK_GROUPS,
 ) -> None:
     """Of several labs: evaluation.json of the whole, and the folder of each lab inside `labs/`."""
     labs = cast("Mapping[str, Mapping[str, object]]", result["labs"])
     for lab, name in folder_names(tuple(labs)).items():
         own = folder / "labs" / name
         own.mkdir(parents=True)
-        write_evaluation(own, labs[lab], trials[lab], *asked[lab])
+        settings, visits = asked[lab]
+        write_evaluation(own, labs[lab], trials[lab], settings, visits, tolerances, levels, groups)
     write_json(result, folder / "evaluation.json")
 
 
