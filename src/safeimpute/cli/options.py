@@ -233,11 +233,34 @@ def levels_of(context: typer.Context) -> tuple[float, ...]:
 
 
 def prepare(context: typer.Context, levels: Sequence[Any], **changes: Any) -> "tuple[Settings, VisitsTable]":
-    """Check every option, level and place to write to, then read and check the table; settings of the first level."""
+    """The same for a command that takes one lab at a time."""
     from safeimpute.errors import OptionError
+
+    settings, asked = prepare_labs(context, levels, **changes)
+    if len(asked) > 1:
+        raise OptionError(
+            f"{context.info_name} takes one lab at a time, not {settings.target!r}. Name one: --target."
+        )
+    return next(iter(asked.values()))
+
+
+def prepare_labs(
+    context: typer.Context, levels: Sequence[Any], **changes: Any
+) -> "tuple[Settings, dict[str, tuple[Settings, VisitsTable]]]":
+    """Check every option, level and place to write to, then read and check the table; settings of the first level.
+
+    As a whole, and of each lab with the table that has it as its target.
+    """
+    from safeimpute.errors import OptionError
+    from safeimpute.records.asked import (
+        labs_asked,
+        require_units_of_labs,
+        settings_of_labs,
+        settings_of_one,
+    )
     from safeimpute.records.known_values import refuse_known_values
-    from safeimpute.records.units import column_choice, require_known_units
-    from safeimpute.records.visits import prepare_visits
+    from safeimpute.records.units import column_choice
+    from safeimpute.records.visits import prepare_targets
     from safeimpute.runtime.files import reserved
     from safeimpute.settings import make_settings
 
@@ -250,8 +273,11 @@ def prepare(context: typer.Context, levels: Sequence[Any], **changes: Any) -> "t
         if told.get(name) is not None:
             place = reserved(told[name], force=told["force"], inputs=read, folder=name == "out")
             context.with_resource(place)  # taken until the command ends
-    found = read_table(context, told["visits"], settings.time)
-    table = prepare_visits(found, column_choice(settings))
-    require_known_units(settings, table.arrays)
-    refuse_known_values(table.arrays, told["visits"], *filter(None, (told.get("out"), told.get("json_file"))))
-    return settings, table
+    table = read_table(context, told["visits"], settings.time)
+    labs = labs_asked(settings, table)
+    tables = prepare_targets(table, column_choice(settings), labs)
+    each = settings_of_labs(settings, labs) if len(labs) > 1 else {labs[0]: settings_of_one(settings)}
+    require_units_of_labs(each, tables[labs[0]].arrays)
+    places = filter(None, (told.get("out"), told.get("json_file")))
+    refuse_known_values(tables[labs[0]].arrays, told["visits"], *places)
+    return settings, {lab: (each[lab], tables[lab]) for lab in labs}

@@ -19,9 +19,7 @@ from safeimpute.cli.fit_flags import (
 from safeimpute.cli.progress import shown_progress
 
 if TYPE_CHECKING:
-    from safeimpute.estimator import SafeImputer
     from safeimpute.evaluation.drawn_run import DrawsAsked
-    from safeimpute.records.looks import Look
     from safeimpute.records.visits import Visits as VisitsTable
     from safeimpute.runtime.table_format import TableFormat
     from safeimpute.settings import Settings
@@ -69,6 +67,7 @@ def run(
 ) -> None:
     """Impute a lab in your visits and release what can be promised."""
     from safeimpute.errors import OptionError
+    from safeimpute.records.asked import asks_for_several
     from safeimpute.settings import make_settings
 
     settings = make_settings(**given(context))
@@ -80,6 +79,8 @@ def run(
         private_key(sign)  # a key that cannot sign is refused before the fit
     table = opt.read_table(context, visits, settings.time)
     renamed, read_as = opt.renames(context.params["columns"]), table_format(context)
+    if delta and asks_for_several(settings, table.columns):
+        raise OptionError("--delta shifts one lab by an amount in its unit: name one lab with --target.")
     asked = _asked(draws, delta, limit, covariate, mice=mice, measured=table, target=settings.target)
     carry_out(
         table,
@@ -227,12 +228,15 @@ def _carry_out(
 ) -> None:
     """The same once the folder is this run's to write."""
     from safeimpute.cli.console import print_columns, print_draws, print_summary
+    from safeimpute.cli.labs import release_labs
+    from safeimpute.cli.looks import look_at
     from safeimpute.estimator import SafeImputer
     from safeimpute.records.known_values import record_released, refuse_known_values
     from safeimpute.records.looks import record_look
     from safeimpute.report.draws_folder import write_draws
     from safeimpute.report.figures import draw_figures
     from safeimpute.report.html import write_report
+    from safeimpute.report.labs_run import Wanted
     from safeimpute.report.reporting import write_reporting
     from safeimpute.report.review_folder import write_review
     from safeimpute.report.run_folder import write_run
@@ -247,7 +251,11 @@ def _carry_out(
 
     with shown_progress(quiet) as progress:
         imputer.fit(table, progress=progress, on_visits=on_visits)
-    look, second = _look(imputer, out, earlier)
+    if hasattr(imputer, "labs_"):
+        wanted = Wanted(why=why, draws=draws, read_as=read_as, sign=sign)
+        release_labs(imputer, table, out, source, columns, earlier, wanted, force=force, quiet=quiet)
+        return
+    look, second = look_at(imputer, out, earlier)
     imputations = imputer.impute(table)
     with finished_folder(out, force=force) as folder:
         summary = write_run(
@@ -268,32 +276,3 @@ def _carry_out(
         print_summary(summary, out)
         if drawn is not None:
             print_draws(drawn, out)
-
-
-def _look(imputer: "SafeImputer", out: Path, earlier: Path | None) -> "tuple[Look, bool]":
-    """This run as a look at its visits, and whether runs beside it showed them before with other choices."""
-    from datetime import UTC, datetime
-
-    from safeimpute.records.looks import Look, earlier_looks, is_second_look, looks_fingerprint
-    from safeimpute.report.earlier_run import read_earlier_run
-
-    settings = imputer.settings_
-    look = Look(
-        fingerprint=looks_fingerprint(imputer.visits_.arrays),
-        target=settings.target,
-        tolerance=settings.tolerance,
-        fdr=settings.fdr,
-        seed=settings.random_state,
-        claim=settings.claim,
-        preset=settings.preset,
-        promise=settings.promise,
-        confidence=settings.confidence,
-        when=datetime.now(UTC).isoformat(timespec="seconds"),
-        run=out.name,
-    )
-    places = {folder.resolve().parent: folder for folder in (out, earlier or out)}
-    seen = [
-        each for folder in places.values() for each in earlier_looks(folder, look.fingerprint, look.target)
-    ]
-    chosen_after = earlier is not None and read_earlier_run(earlier).chose_otherwise(settings)
-    return look, chosen_after or is_second_look(seen, look)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from safeimpute.estimator import SafeImputer
+from safeimpute.estimator import LabImputer
 from safeimpute.evaluation.run_summary import CohortMeans, Distribution, Fifth, Spread
 from safeimpute.records.arrays import BoolArray, FloatArray
 from safeimpute.selection.release import passing
@@ -21,7 +21,7 @@ INSTEAD = (
 )
 
 
-def distribution_of(imputer: SafeImputer, value: FloatArray, released: BoolArray) -> Distribution:
+def distribution_of(imputer: LabImputer, value: FloatArray, released: BoolArray) -> Distribution:
     """Released against withheld, by imputed value and by what was measured; `value` and `released` per candidate."""
     calibrated = imputer.calibrated_
     truth, weight = calibrated.truth, calibrated.weight

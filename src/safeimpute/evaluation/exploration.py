@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from safeimpute.estimator import SafeImputer
+from safeimpute.estimator import LabImputer
 from safeimpute.evaluation.run_summary import LevelOutcome, SliderGrid, ToleranceOutcomes
 from safeimpute.records.arrays import BoolArray, FloatArray
 from safeimpute.records.units import target_unit
@@ -155,7 +155,7 @@ def _last_safe(entries: Entries, thresholds: FloatArray, alpha: float) -> float:
     return np.nan
 
 
-def explore_run(imputer: SafeImputer) -> SliderGrid:
+def explore_run(imputer: LabImputer) -> SliderGrid:
     """The page's sliders for a fitted run."""
     settings = imputer.current_settings()
     return slider_grid(imputer.calibrated_, settings.allowed_error, rule_of(settings), target_unit(settings))

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from safeimpute.estimator import SafeImputer
+from safeimpute.estimator import LabImputer
 from safeimpute.evaluation.data_profile import profile_data
 from safeimpute.evaluation.distribution import distribution_of
 from safeimpute.evaluation.exploration import CURVE_LEVELS, explore
@@ -32,7 +32,7 @@ from safeimpute.settings import Settings
 
 __all__ = ["FittedImputer", "RunSummary", "as_second_look", "summarise_run"]
 
-FittedImputer = SafeImputer  # for those who only hand it on
+FittedImputer = LabImputer  # for those who only hand it on
 BINS = 24
 RISK_GROUPS = 10
 SECOND_LOOK = (
@@ -42,7 +42,7 @@ SECOND_LOOK = (
 )
 
 
-def summarise_run(imputer: SafeImputer, imputations: pl.DataFrame) -> RunSummary:
+def summarise_run(imputer: LabImputer, imputations: pl.DataFrame) -> RunSummary:
     """What was asked, what came out, what it promises, and what it rests on."""
     settings, calibrated = imputer.current_settings(), imputer.calibrated_
     allowed, unit, promised = settings.allowed_error, target_unit(settings), imputer.promised()
@@ -112,7 +112,7 @@ def _by_reason(imputations: pl.DataFrame) -> dict[str, int]:
     return {str(reason): int(count) for reason, count in counts.iter_rows()}
 
 
-def _bound(imputer: SafeImputer, settings: Settings, unit: str | None) -> BoundSummary:
+def _bound(imputer: LabImputer, settings: Settings, unit: str | None) -> BoundSummary:
     bound = imputer.bound_
     return {
         "confidence": bound.confidence,
@@ -124,7 +124,7 @@ def _bound(imputer: SafeImputer, settings: Settings, unit: str | None) -> BoundS
     }
 
 
-def _cutoffs(imputer: SafeImputer, settings: Settings) -> list[CutoffSummary]:
+def _cutoffs(imputer: LabImputer, settings: Settings) -> list[CutoffSummary]:
     decision, calibrated = imputer.decision_, imputer.calibrated_
     group = np.zeros(len(decision.released), dtype=np.int64)
     if decision.merged is not None and calibrated.grouping is not None:
@@ -165,7 +165,7 @@ def cutoff_in_words(cutoff: Cutoff, settings: Settings) -> str:
     )
 
 
-def _sensitivity(imputer: SafeImputer, settings: Settings) -> list[Doubt]:
+def _sensitivity(imputer: LabImputer, settings: Settings) -> list[Doubt]:
     """Released counts if an unseen reason changed the odds of being measured by a factor of up to gamma."""
     if settings.claim == "visits":
         return []
@@ -187,7 +187,7 @@ def _histogram(values: FloatArray, released: BoolArray) -> Histogram:
     }
 
 
-def _by_gap(imputer: SafeImputer, released: BoolArray) -> GapHistogram:
+def _by_gap(imputer: LabImputer, released: BoolArray) -> GapHistogram:
     """Released and withheld by days since the patient's last measured target; without one, counted apart."""
     arrays, rows = imputer.visits_.arrays, imputer.calibrated_.candidates
     previous = previous_observed(arrays.patient, ~np.isnan(imputer.calibrated_.truth))[rows]
@@ -200,14 +200,14 @@ def _by_gap(imputer: SafeImputer, released: BoolArray) -> GapHistogram:
     }
 
 
-def _judged(imputer: SafeImputer) -> tuple[IntArray, FloatArray, FloatArray]:
+def _judged(imputer: LabImputer) -> tuple[IntArray, FloatArray, FloatArray]:
     """Judged visits with an imputation: rows, imputed and measured values."""
     calibrated = imputer.calibrated_
     rows = np.flatnonzero(calibrated.question.judged & np.isfinite(calibrated.estimates.value))
     return rows, calibrated.estimates.value[rows], calibrated.truth[rows]
 
 
-def _accuracy(imputer: SafeImputer, settings: Settings) -> Accuracy:
+def _accuracy(imputer: LabImputer, settings: Settings) -> Accuracy:
     """Errors at the judged visits, none of which was imputed with its own value in sight."""
     rows, value, truth = _judged(imputer)
     plain = plain_values(imputer.calibrated_.question.visits, past_only=settings.past_only)
@@ -225,7 +225,7 @@ def _accuracy(imputer: SafeImputer, settings: Settings) -> Accuracy:
     }
 
 
-def _alignment(imputer: SafeImputer, settings: Settings) -> list[RiskGroup]:
+def _alignment(imputer: LabImputer, settings: Settings) -> list[RiskGroup]:
     """Errors of the judged visits in groups of equal size by risk."""
     rows, value, truth = _judged(imputer)
     risk = imputer.calibrated_.estimates.risk[rows]
@@ -246,7 +246,7 @@ def _alignment(imputer: SafeImputer, settings: Settings) -> list[RiskGroup]:
     ]
 
 
-def _subgroups(imputer: SafeImputer, released: BoolArray, settings: Settings) -> list[Subgroup]:
+def _subgroups(imputer: LabImputer, released: BoolArray, settings: Settings) -> list[Subgroup]:
     rows, value, truth = _judged(imputer)
     calibrated = imputer.calibrated_
     ground = calibrated.ground(settings.allowed_error)

@@ -25,12 +25,13 @@ def write_run(
     second_look: bool,
     read_as: TableFormat | None = None,
     sign: Path | None = None,
+    model: bool = True,
 ) -> RunSummary:
     """Write everything a run leaves behind; returns the summary.
 
     `columns` renamed the source's columns, `read_as` says how its file is written.
     After a `second_look` at the same visits neither summary nor model
-    promises anything.
+    promises anything. Of several labs, the `model` is kept with the others'.
     """
     summary = summarise_run(imputer, imputations)
     if second_look:
@@ -42,7 +43,8 @@ def write_run(
     write_csv(imputations, folder / "imputations.csv")
     write_json(summary, folder / "summary.json")
     write_json(manifest, folder / "run.json")
-    imputer.save(folder / "model", second_look=second_look, sign=sign)
+    if model:
+        imputer.save(folder / "model", second_look=second_look, sign=sign)
     return summary
 
 

@@ -17,6 +17,7 @@ from safeimpute.scoring.account import Account
 from safeimpute.scoring.frozen import FrozenModel, Scored, score_visits
 from safeimpute.selection.claims import Promised, promise_in_words, without_promise
 from safeimpute.selection.reasons import OUT_OF_SCOPE
+from safeimpute.selection.several import as_part_of_several
 from safeimpute.settings import Settings
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class Scorer:
         if self.model.no_promise:
             return without_promise(self.model.no_promise)
         settings, measuring = self.settings, self.model.measuring
-        return promise_in_words(
+        said = promise_in_words(
             settings.claim,
             settings.promise,
             settings.confidence,
@@ -155,6 +156,7 @@ class Scorer:
             settings.fdr,
             () if measuring is None else measuring.columns,
         )
+        return as_part_of_several(said, settings)
 
     def _advice(self, released: int, withheld: dict[str, int]) -> str:
         """What would help where nothing was released."""

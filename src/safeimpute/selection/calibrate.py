@@ -189,7 +189,10 @@ def _weigh(
     table = measuring_table(visits, past_only=settings.past_only, calendar=calendar)
     fold = fold_of(visits.patient_key, seed, folds)
     measured, candidate = question.judged & recent, question.candidate & recent
-    model = learn_measuring(table, visits.time, fold, folds, measured, candidate, seed, calendar=calendar)
+    pace = settings.best.pace
+    model = learn_measuring(
+        table, visits.time, fold, folds, measured, candidate, seed, calendar=calendar, pace=pace
+    )
     found = model.weigh(table, visits.time, fold)
     told = diagnose(model, table, found.odds, found.outside, measured, candidate, visits.patient)
     return model, found, told

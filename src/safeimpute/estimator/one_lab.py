@@ -1,16 +1,18 @@
-"""SafeImputer: visits in; for every missing target a value, a risk, and a decision that keeps its promise."""
+"""One lab: visits in; for every missing target a value, a risk, and a decision that keeps its promise."""
 
-import inspect
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import polars as pl
 
-from safeimpute.errors import GuaranteeRefused, NotFittedError, VisitsError
-from safeimpute.records.checks import numbers, require_same_clock
+from safeimpute.errors import GuaranteeRefused, NotFittedError
+from safeimpute.estimator.parameters import PARAMETERS, Parameterised
+from safeimpute.records.asked import settings_of_one
+from safeimpute.records.checks import require_same_clock
+from safeimpute.records.filled import fill_in
 from safeimpute.records.imputations import imputation_table
 from safeimpute.records.new_visits import reading_of
 from safeimpute.records.tables import like, to_polars
@@ -34,7 +36,7 @@ from safeimpute.selection.calibrate import Calibrated, Range, fit_question
 from safeimpute.selection.claims import Promised, promise_in_words, without_promise
 from safeimpute.selection.promisable import require_promisable
 from safeimpute.selection.release import Decision, Rule, rule_of
-from safeimpute.settings import Settings, make_settings, parameters_of
+from safeimpute.settings import Settings, make_settings
 from safeimpute.splits.questions import question_for
 from safeimpute.systems.best.system import FrozenBest
 from safeimpute.systems.protocol import Fitted
@@ -47,38 +49,18 @@ AFTER_FIT = (
     "gammas",
     "unit",
 )  # may still change before the first look
-PARAMETERS = {parameter.name: parameter for parameter in parameters_of(Settings)}
 
 
-class SafeImputer(Drawing):
-    """Impute a lab in irregular visits and release what can be promised.
+@dataclass(frozen=True)
+class Together:
+    """A lab's part of a release that was decided over several labs, and what that promises."""
 
-    Parameters are those of the command line's `run`, given by keyword; docs/options.md lists them with their ranges.
-    The three without a default:
+    decision: Decision
+    promised: Promised
 
-    Parameters
-    ----------
-    target : str
-        Lab to impute, a column of the visits table.
-    tolerance : float or str
-        The error that counts as unacceptable: a number in the target's unit, a share of the true value (`"20%"`), or
-        the larger of both (`"10% or 6"`).
-    fdr : float
-        Share of unacceptable errors tolerated among the released values.
 
-    Attributes
-    ----------
-    settings_ : Settings
-        What the fit was told, resolved.
-    visits_ : Visits
-        The fitted table, checked and in canonical order.
-    calibrated_ : Calibrated
-        Estimates, weights and scope of every visit.
-    decision_ : Decision
-        Of the last `impute`.
-    bound_ : Bound
-        With the confidence, how many of the values it released are unacceptable at most.
-    """
+class LabImputer(Parameterised, Drawing):
+    """Impute a lab in irregular visits and release what can be promised; parameters are those of `SafeImputer`."""
 
     settings_: Settings
     visits_: Visits
@@ -89,26 +71,7 @@ class SafeImputer(Drawing):
     saved_: SavedModel  # of a loaded imputer
     scorer_: Scorer  # once new visits were scored
     looked_: Rule | None
-
-    def __init__(self, **parameters: Any) -> None:
-        bound = _SIGNATURE.bind(self, **parameters)
-        bound.apply_defaults()
-        for name in PARAMETERS:
-            setattr(self, name, bound.arguments[name])
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
-        """The constructor's parameters, as scikit-learn asks."""
-        return {name: getattr(self, name) for name in PARAMETERS}
-
-    def set_params(self, **params: Any) -> Self:
-        """Change parameters; an unknown name is an error."""
-        for name, value in params.items():
-            if name not in PARAMETERS:
-                raise ValueError(
-                    f"{name!r} is no parameter of SafeImputer. Parameters: {', '.join(PARAMETERS)}."
-                )
-            setattr(self, name, value)
-        return self
+    together_: Together | None = None  # where several labs were decided together
 
     def fit(
         self,
@@ -138,14 +101,26 @@ class SafeImputer(Drawing):
         GuaranteeRefused
             Nothing could be promised on it at this level.
         """
-        settings = make_settings(**self.get_params())
+        settings = self._settings()
         prepared = prepare_visits(visits, column_choice(settings))
-        arrays = prepared.arrays
         if on_visits is not None:
             on_visits(prepared)
-        require_known_units(settings, arrays)
+        require_known_units(settings, prepared.arrays)
         require_same_clock(settings.since, prepared.time)
-        require_promisable(arrays, settings)
+        require_promisable(prepared.arrays, settings)
+        return self.fit_prepared(prepared, progress)
+
+    def fit_prepared(self, prepared: Visits, progress: Progress = silent) -> Self:
+        """Learn from checked visits that are known to suffice.
+
+        Parameters
+        ----------
+        prepared : Visits
+            Checked, with this imputer's target.
+        progress : callable
+            Told the stage in words and the share of it done.
+        """
+        settings, arrays = self._settings(), prepared.arrays
         fitted, calibrated = fit_question(
             arrays,
             question_for(arrays, settings),
@@ -173,14 +148,17 @@ class SafeImputer(Drawing):
         """
         if draws is not None:
             return self.draws(visits, draws)
-        settings = self.current_settings()
+        self.current_settings()
         self._require_fitted_table(visits)
-        calibrated = self.calibrated_
-        self.decision_ = decision = calibrated.release(settings.allowed_error, rule_of(settings))
-        self.looked_ = rule_of(settings)
+        return like(self.imputed(), visits)
+
+    def imputed(self) -> pl.DataFrame:
+        """The imputation table of the fitted visits, which are at hand."""
+        settings, calibrated = self.current_settings(), self.calibrated_
+        self.decision_ = decision = self._release(settings)
         self.bound_ = calibrated.bound(settings.allowed_error, rule_of(settings), decision)
         rows, estimates = calibrated.candidates, calibrated.estimates
-        table = imputation_table(
+        return imputation_table(
             self.visits_.subject[rows],
             self.visits_.time[rows],
             settings.target,
@@ -193,7 +171,6 @@ class SafeImputer(Drawing):
             decision.released,
             decision.reason,
         )
-        return like(table, visits)
 
     def transform(self, visits: Any) -> Any:
         """The visits with released values filled in; `<target>_released` flags them.
@@ -206,20 +183,22 @@ class SafeImputer(Drawing):
         visits : table
             The table the imputer was fitted on.
         """
-        table = to_polars(self.impute(to_polars(visits)))
-        filled = np.full(len(self.visits_), np.nan)
-        released = self.calibrated_.candidates[table["released"].to_numpy()]
-        filled[released] = self.calibrated_.estimates.value[released]
-        per_row = pl.Series(filled[self.visits_.row_visit]).fill_nan(None)
-        frame, target = to_polars(visits), self.settings_.target
-        name = f"{target}_released"
-        if name in frame.columns:
-            raise VisitsError(
-                f"the table already has a column {name!r}, which transform would overwrite. Rename it."
-            )
-        measured = pl.Series(numbers(frame[target], "target")).fill_nan(None)
-        flag = per_row.is_not_null().alias(name)
-        return like(frame.with_columns(measured.fill_null(per_row).alias(target), flag), visits)
+        self.current_settings()
+        self._require_fitted_table(visits)
+        return like(self.filled(to_polars(visits)), visits)
+
+    def filled(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The rows of the fitted table with released values filled in, and a column that flags them.
+
+        Parameters
+        ----------
+        frame : polars table
+            The rows the fitted visits were made from.
+        """
+        released = self.calibrated_.candidates[self.imputed()["released"].to_numpy()]
+        value = np.full(len(self.visits_), np.nan)
+        value[released] = self.calibrated_.estimates.value[released]
+        return fill_in(frame, self.settings_.target, value[self.visits_.row_visit])
 
     def fit_transform(self, visits: Any, y: None = None) -> Any:  # noqa: ARG002
         """Fit, then fill in what is released.
@@ -291,6 +270,8 @@ class SafeImputer(Drawing):
         decision = getattr(self, "decision_", None)
         if decision is not None and decision.refused:
             return without_promise(decision.refused)
+        if self.together_ is not None:
+            return self.together_.promised
         measuring = self.calibrated_.measuring
         return promise_in_words(
             settings.claim,
@@ -357,7 +338,7 @@ class SafeImputer(Drawing):
         """The fitted settings at today's levels, which may change only before the first look."""
         if not hasattr(self, "settings_"):
             raise NotFittedError("this SafeImputer is not fitted yet: call fit(visits) first.")
-        settings = make_settings(**self.get_params())
+        settings = self._settings()
         if self.looked_ not in (None, rule_of(settings)):
             raise GuaranteeRefused(
                 "fdr, promise or confidence was changed after impute had used the measured errors: the promise would "
@@ -367,18 +348,36 @@ class SafeImputer(Drawing):
             raise NotFittedError("parameters were changed since fit: call fit again.")
         return settings
 
+    def _settings(self) -> Settings:
+        return settings_of_one(make_settings(**self.get_params()))
+
+    def _release(self, settings: Settings) -> Decision:
+        """Use the measured errors, once: the levels are fixed from here on."""
+        self.looked_ = rule_of(settings)
+        if self.together_ is not None:
+            return self.together_.decision
+        return self.calibrated_.release(settings.allowed_error, rule_of(settings))
+
     def _freeze(self, settings: Settings) -> FrozenModel | None:
         """What scores new visits; None for a preset that cannot."""
         system = self.fitted_.frozen
         if not isinstance(system, FrozenBest):
             return None
-        decision = self.calibrated_.release(settings.allowed_error, rule_of(settings))
-        self.looked_ = rule_of(settings)
+        decision = self._release(settings)
         return freeze(system, self.calibrated_, decision, settings, _plausible(settings))
 
     def _require_fitted_table(self, visits: Any) -> None:
         """The release speaks for the fitted table only; a loaded model meets its table here again."""
-        given = prepare_visits(visits, column_choice(self.settings_))
+        self.meet(prepare_visits(visits, column_choice(self.settings_)))
+
+    def meet(self, given: Visits) -> None:
+        """Take checked visits for the fitted ones, or refuse them.
+
+        Parameters
+        ----------
+        given : Visits
+            Checked, with this imputer's target.
+        """
         fitted = self.visits_.fingerprint if hasattr(self, "visits_") else self.saved_.fingerprint
         if given.fingerprint != fitted:
             raise GuaranteeRefused(
@@ -388,12 +387,6 @@ class SafeImputer(Drawing):
         self.visits_ = given
         if not hasattr(self, "calibrated_"):
             self.calibrated_ = self.saved_.calibrated(given.arrays)
-
-
-_SIGNATURE = inspect.Signature(
-    [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD), *PARAMETERS.values()]
-)
-vars(SafeImputer.__init__)["__signature__"] = _SIGNATURE
 
 
 def _plausible(settings: Settings) -> Range | None:
