@@ -4,7 +4,7 @@ Real data are read from the folder named by SAFEIMPUTE_DATA; nothing of them is 
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,7 +113,7 @@ def mimic_days(version: int) -> pl.DataFrame:
     return wide.join(people.select("subject_id", sex="gender"), on="subject_id", how="left")
 
 
-def icu_stays(hours: int = 6) -> pl.DataFrame:
+def icu_stays(hours: int = 6, labs: Sequence[str] = ICU_LABS) -> pl.DataFrame:
     """PhysioNet 2012 set A: means of labs and vital signs in bins of six hours."""
     long = pl.read_csv(data_folder() / "physionet2012" / "set-a_long.csv.gz")
     clock = pl.col("Time").str.split(":")
@@ -127,7 +127,7 @@ def icu_stays(hours: int = 6) -> pl.DataFrame:
         .pivot(on="Parameter", index="RecordID", values="Value")
     )
     binned = (
-        long.filter(pl.col("Parameter").is_in(ICU_LABS) & (pl.col("Value") >= 0))
+        long.filter(pl.col("Parameter").is_in(list(labs)) & (pl.col("Value") >= 0))
         .with_columns(time=((pl.col("hour") / hours).floor() + 0.5) * hours / 24)
         .group_by("RecordID", "time", "Parameter")
         .agg(pl.col("Value").mean())

@@ -54,7 +54,7 @@ def bounds(option: Declared) -> dict[str, float]:
 def odd_values(option: Declared) -> list[Any]:
     """Values an option must refuse: beyond its range, and of another kind."""
     kinds = (option.hint, *get_args(option.hint))
-    odd: list[Any] = [{"a": 1}]
+    odd: list[Any] = [{"a": [1]}] if option.name == "tolerance" else [{"a": 1}]
     if bounds(option):
         step = 1 if int in kinds else 1e-6
         beyond = {"ge": -step, "le": step, "gt": 0, "lt": 0}

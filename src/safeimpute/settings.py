@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from safeimpute.errors import OptionError
+from safeimpute.runtime import typed
+from safeimpute.runtime.effort import Effort, EffortName
 from safeimpute.runtime.moments import days_of, read_moment
 from safeimpute.runtime.options import CHECKED, Option, checked
 from safeimpute.runtime.options import as_names as _names
@@ -19,39 +21,17 @@ if TYPE_CHECKING:
 PresetName = Literal["best", "paper"]
 ClaimName = Literal["unmeasured", "patients", "later", "visits"]
 PromiseName = Literal["average", "confident"]
+OverName = Literal["labs", "cells"]
 DeviceName = Literal["auto", "cpu", "cuda"]
 LogLabs = Literal["auto"] | tuple[str, ...]
 DEFAULT_CLAIM: dict[str, ClaimName] = {"best": "unmeasured", "paper": "visits"}
 BY_PRESET: Any = None  # until `Settings` has looked at the preset
 
 
-def _a_name(given: Any) -> Any:
-    if isinstance(given, str) and not given.strip():
-        raise ValueError("empty")
-    return given
-
-
-def _auto_or_names(given: Any) -> Any:
-    return given if given == "auto" else _names(given)
-
-
-def _or_none(given: Any) -> Any:
-    """A TOML file has no word for nothing: it says "none"."""
-    return None if given == "none" else given
-
-
 def _tolerance(given: Any) -> Any:
-    """A plain number stays one, however it was typed; the other forms are kept as given."""
-    from safeimpute.tolerance import parse_tolerance
+    from safeimpute.tolerance import read_tolerance
 
-    tolerance = parse_tolerance(given)
-    return given if tolerance.share else tolerance.absolute
-
-
-def _claim(given: Any) -> Any:
-    """`patients,unmeasured`, as the first models were told, is the claim `patients`."""
-    both = isinstance(given, str) and set(_names(given)) == {"patients", "unmeasured"}
-    return "patients" if both else given
+    return read_tolerance(given)
 
 
 COLUMN = "the name of a column"
@@ -59,7 +39,7 @@ COLUMNS = "names of columns, comma separated or as a list"
 LOG = Option(
     "Labs whose logarithm is imputed; auto takes those that are positive and skewed.",
     takes="auto, or names of labs",
-    reads=_auto_or_names,
+    reads=typed.auto_or_names,
 )
 NO_LOG = replace(LOG, default="no lab")  # the paper takes no logarithm
 
@@ -77,7 +57,7 @@ class GraphSettings:
             above=0,
             most=100_000,
             default="95th percentile of the gaps",
-            reads=_or_none,
+            reads=typed.or_none,
         ),
     ] = None
     value_radius: Annotated[
@@ -87,7 +67,7 @@ class GraphSettings:
             above=0,
             most=1_000_000,
             default="by median_degree",
-            reads=_or_none,
+            reads=typed.or_none,
         ),
     ] = None
     trend_radius: Annotated[
@@ -97,7 +77,7 @@ class GraphSettings:
             above=0,
             most=1_000_000,
             default="by median_degree",
-            reads=_or_none,
+            reads=typed.or_none,
         ),
     ] = None
     median_degree: Annotated[
@@ -115,7 +95,7 @@ class GraphSettings:
             "Most like visits one visit is joined to; none leaves the paper's graph uncapped.",
             least=1,
             most=10_000,
-            reads=_or_none,
+            reads=typed.or_none,
         ),
     ] = 32
     fallback: Annotated[
@@ -205,12 +185,19 @@ class PaperSettings:
 
 
 @dataclass(frozen=True)
-class BestSettings:
+class BestSettings(Effort):
     """What the best system looks at, and in how many folds of patients it learns."""
 
     __pydantic_config__: ClassVar[Any] = CHECKED
 
     folds: Annotated[int, Option("Folds of patients; each is judged by the others.", least=3, most=10)] = 5
+    effort: Annotated[
+        EffortName,
+        Option(
+            "How much work a fit may be: full, or light: at most four folds, and trees that learn twice as fast. auto "
+            "is light where one run imputes several labs."
+        ),
+    ] = "auto"
     own_each_way: Annotated[
         int, Option("Own measured visits looked at before a visit, and after it.", least=2, most=50)
     ] = 6
@@ -233,13 +220,20 @@ class Settings:
 
     __pydantic_config__: ClassVar[Any] = CHECKED
 
-    target: Annotated[str, Option("Lab to impute.", takes=COLUMN, reads=_a_name)]
+    target: Annotated[
+        str,
+        Option(
+            "Lab to impute, or several in one run.",
+            takes="the name of a column, names of columns (comma separated or as a list), or all",
+            reads=typed.labs,
+        ),
+    ]
     tolerance: Annotated[
         float | str,
         Option(
             "Error that counts as unacceptable.",
-            takes="a number in the target's unit (0.5), a share of the true value (20%), or the larger of both "
-            "(10% or 6)",
+            takes="a number in the target's unit (0.5), a share of the true value (20%), the larger of both "
+            "(10% or 6), each lab's own (hba1c=0.5,ldl=10%), or allowable for the catalogue's allowable errors",
             reads=_tolerance,
         ),
     ]
@@ -253,7 +247,7 @@ class Settings:
             "What the release is promised for: visits nobody measured (unmeasured), such visits of patients the fit "
             "never met (patients) or of what comes in later (later), or visits like the measured ones (visits).",
             default="unmeasured; visits with preset paper",
-            reads=_claim,
+            reads=typed.claim,
         ),
     ] = BY_PRESET
     promise: Annotated[
@@ -280,9 +274,12 @@ class Settings:
             above=0,
             most=1,
             default="no cap",
-            reads=_or_none,
+            reads=typed.or_none,
         ),
     ] = None
+    over: Annotated[
+        OverName, Option("Of several labs: the level holds in each, or over the cells of all together.")
+    ] = "labs"
     labs: Annotated[
         tuple[str, ...],
         Option("Columns that are labs.", takes=COLUMNS, default="told by the data", reads=_names),
@@ -294,13 +291,19 @@ class Settings:
     exclude: Annotated[
         tuple[str, ...], Option("Columns to leave out.", takes=COLUMNS, default="no column", reads=_names)
     ] = ()
-    subject: Annotated[str, Option("Column that says whose visit it is.", takes=COLUMN, reads=_a_name)] = (
-        "subject_id"
+    subject: Annotated[
+        str, Option("Column that says whose visit it is.", takes=COLUMN, reads=typed.a_name)
+    ] = "subject_id"
+    time: Annotated[str, Option("Column that says when the visit was.", takes=COLUMN, reads=typed.a_name)] = (
+        "time"
     )
-    time: Annotated[str, Option("Column that says when the visit was.", takes=COLUMN, reads=_a_name)] = "time"
     unit: Annotated[
         str | None,
-        Option("Unit of the target.", takes="a text such as mg/dL", default="by the catalogue of labs"),
+        Option(
+            "Unit of the target.",
+            takes="a text such as mg/dL; of several labs each its own (hba1c=%,ldl=mg/dL)",
+            default="by the catalogue of labs",
+        ),
     ] = None
     past_only: Annotated[
         bool,
@@ -363,6 +366,10 @@ class Settings:
         if self.preset == "paper" and (self.groups or self.risk_cap is not None):
             raise OptionError(
                 "groups and risk_cap need the preset 'best': the preset 'paper' releases as published, over all visits."
+            )
+        if self.over == "cells" and (self.claim == "visits" or self.groups):
+            raise OptionError(
+                "over cells needs another claim than 'visits', and no groups: both speak of one lab at a time."
             )
         if self.preset == "paper" and self.past_only:
             raise OptionError(

@@ -1,7 +1,9 @@
 """How large an error is clinically unacceptable: a number, a share of the true value, or the larger of both."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,3 +61,64 @@ def parse_tolerance(given: float | str) -> Tolerance:
             f"tolerance {text!r} must be above 0: with 0 every imputation would count as an error."
         )
     return Tolerance(absolute=absolute, share=share)
+
+
+ALLOWABLE = "allowable"  # each lab's own allowable error, from the catalogue of labs
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """What was said for several labs: each lab's own tolerance, and one for the labs not named."""
+
+    named: Mapping[str, str]
+    rest: str | None  # a tolerance, or `allowable`; None: every lab must be named
+
+    def of(self, lab: str) -> str | None:
+        """What was said for a lab; None where nothing was."""
+        return self.named.get(lab, self.rest)
+
+
+def by_lab(given: object) -> bool:
+    """Whether a tolerance speaks of labs by name, or of the catalogue."""
+    return isinstance(given, str) and any(
+        "=" in part or part.strip() == ALLOWABLE for part in given.split(",")
+    )
+
+
+def parse_tolerances(given: float | str) -> Tolerances:
+    """Read `hba1c=0.5,ldl=10%`, `allowable`, or one tolerance for the labs not named among them."""
+    named: dict[str, str] = {}
+    rest: str | None = None
+    for part in str(given).split(","):
+        lab, equals, tolerance = (text.strip() for text in part.rpartition("="))
+        if (lab in named) if equals else (rest is not None):
+            what = f"lab {lab!r}" if equals else "the labs not named"
+            raise OptionError(f"tolerance {given!r} speaks of {what} twice. Say it once.")
+        if tolerance != ALLOWABLE:
+            parse_tolerance(tolerance)
+        if equals:
+            named[lab] = tolerance
+        else:
+            rest = tolerance
+    return Tolerances(named, rest)
+
+
+def tolerances_as_text(given: Mapping[str, float | str]) -> str:
+    """A tolerance per lab as one text, the way it is typed."""
+    for lab, tolerance in given.items():
+        if any(mark in f"{lab}{tolerance}" for mark in ",="):
+            raise OptionError(
+                f"the tolerance of lab {lab!r} is not understood, or its name holds a comma or an equals sign. Write a "
+                "number or a share, and rename such a column."
+            )
+    return ",".join(f"{lab}={tolerance}" for lab, tolerance in given.items())
+
+
+def read_tolerance(given: Any) -> Any:
+    """As options are told it: a plain number stays one, however it was typed; the other forms are kept as given."""
+    text = tolerances_as_text(given) if isinstance(given, dict) else given
+    if by_lab(text):
+        parse_tolerances(text)
+        return text
+    tolerance = parse_tolerance(text)
+    return text if tolerance.share else tolerance.absolute

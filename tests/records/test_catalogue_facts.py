@@ -156,5 +156,6 @@ def test_unit_concepts_are_the_vocabularys(catalogue: Catalogue, clinical_data: 
         .iter_rows()
     )
     spelt = {"10*-3.eq/L": "mEq/L", "[U]/L": "U/L", "[iU]/L": "IU/L", "10*3/mm3": "10*3/uL", "[degC]": "Cel"}
+    spelt |= {"[lb_us]": "lb", "[in_us]": "in"}
     for concept, unit in catalogue.omop_units.items():
         assert spelt.get(ucum[concept], ucum[concept]) == unit, concept

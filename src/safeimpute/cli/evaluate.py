@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 
 from safeimpute.cli import options as opt
-from safeimpute.cli.fit_flags import COLUMNS, MACHINE, PROMISE, flags_of, levels_flag
+from safeimpute.cli.fit_flags import COLUMNS, MACHINE, PROMISE, SEVERAL, flags_of, levels_flag
 from safeimpute.cli.progress import shown_progress
 
 
 @opt.takes(
     flags_of("target", "tolerance"),
     levels_flag(),
-    flags_of(*PROMISE, *COLUMNS, *MACHINE),
+    flags_of(*PROMISE, *SEVERAL, *COLUMNS, *MACHINE),
     opt.READING,
     opt.MEMORY,
 )
@@ -48,55 +48,53 @@ def evaluate(
     """Score a preset on your own data: known values are hidden, imputed, released and compared."""
     levels = opt.levels_of(context)
     curves = opt.tolerances(curve_tolerances), opt.shares(curve_levels, "--curve-levels")
-    settings, table = opt.prepare(context, levels)
+    whole, asked = opt.prepare_labs(context, levels)
 
     from safeimpute.cli.console import print_evaluation
+    from safeimpute.cli.labs import print_evaluations
     from safeimpute.evaluation.curves import ALPHAS
     from safeimpute.evaluation.evaluate import summarise
-    from safeimpute.evaluation.trials import run_trials
-    from safeimpute.evaluation.truth import align_truth
-    from safeimpute.records.tables import read_visits
-    from safeimpute.records.units import decision_limits, plausible_range, target_unit
-    from safeimpute.report.evaluation_folder import write_evaluation
+    from safeimpute.evaluation.several import of_all_labs, trials_of_labs
+    from safeimpute.records.units import target_unit
+    from safeimpute.report.evaluation_folder import write_evaluation, write_evaluations
     from safeimpute.report.run_folder import save_json
-    from safeimpute.runtime.devices import resolve_device
     from safeimpute.runtime.files import finished_folder
 
-    unit = target_unit(settings)
-    known = align_truth(table, read_visits(truth), settings) if truth else None
     with shown_progress(quiet) as progress:
-        trials = run_trials(
-            table.arrays,
-            settings,
-            splits,
-            test_fraction,
-            split,
-            truth=known,
-            plausible=plausible_range(settings.target, unit),
-            device=resolve_device(settings.device),
-            progress=progress,
-            limits=decision_limits(settings.target, unit),
-            alone=True,
+        rows = len(next(iter(asked.values()))[1])
+        trials = trials_of_labs(
+            opt.trials_by_lab(context, asked, progress, alone=True), tuple(asked), levels, rows
         )
-    summary = {
-        "preset": settings.preset,
-        "target": settings.target,
-        "tolerance": settings.tolerance,
-        "splits": splits,
-        "split": split,
-        "claim": settings.claim,
-        "promise": settings.promise,
-        "confidence": settings.confidence,
-        "past_only": settings.past_only,
-        "n_visits": len(table),
-        "n_patients": table.patients,
-        **summarise(trials, settings.allowed_error, levels, repartitions),
+    labs = {
+        lab: {
+            "preset": settings.preset,
+            "target": settings.target,
+            "tolerance": settings.tolerance,
+            "splits": splits,
+            "split": split,
+            "claim": settings.claim,
+            "promise": settings.promise,
+            "confidence": settings.confidence,
+            "past_only": settings.past_only,
+            "n_visits": len(table),
+            "n_patients": table.patients,
+            **summarise(trials[lab], settings.allowed_error, levels, repartitions),
+        }
+        for lab, (settings, table) in asked.items()
     }
+    alone = next(iter(labs)) if len(labs) == 1 else None
+    summary = labs[alone] if alone else of_all_labs(whole, labs, trials, levels, repartitions)
     if json_file is not None:
         save_json(summary, json_file)
     if out is not None:
         with finished_folder(out, force=force) as folder:
-            asked = curves[0], curves[1] or ALPHAS
-            write_evaluation(folder, summary, trials, settings, table, *asked, risk_groups)
-    if not quiet:
-        print_evaluation(summary, unit)
+            drawn = curves[0], curves[1] or ALPHAS
+            if alone:
+                told, table = asked[alone]
+                write_evaluation(folder, summary, trials[alone], told, table, *drawn, risk_groups)
+            else:
+                write_evaluations(folder, summary, trials, asked, *drawn, risk_groups)
+    if not quiet and alone:
+        print_evaluation(summary, target_unit(asked[alone][0]))
+    elif not quiet:
+        print_evaluations(summary)

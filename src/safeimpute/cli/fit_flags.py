@@ -17,6 +17,7 @@ SWITCHES = tuple(each.parameter for each in OPTIONS.values() if each.hint is boo
 LEVELS = ("target", "tolerance", "fdr")
 COLUMNS = ("labs", "attributes", "exclude", "subject", "time", "unit")
 PROMISE = ("preset", "claim", "promise", "confidence", "past_only")
+SEVERAL = ("over",)  # of commands that take several labs
 MACHINE = ("random_state", "device")
 
 

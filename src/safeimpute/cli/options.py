@@ -21,7 +21,9 @@ from safeimpute.cli.fit_flags import (
 )
 
 if TYPE_CHECKING:
+    from safeimpute.evaluation.trials import Trial
     from safeimpute.records.visits import Visits as VisitsTable
+    from safeimpute.runtime.progress import Progress
     from safeimpute.settings import Settings
     from safeimpute.tolerance import Tolerance
 
@@ -234,11 +236,34 @@ def levels_of(context: typer.Context) -> tuple[float, ...]:
 
 
 def prepare(context: typer.Context, levels: Sequence[Any], **changes: Any) -> "tuple[Settings, VisitsTable]":
-    """Check every option, level and place to write to, then read and check the table; settings of the first level."""
+    """The same for a command that takes one lab at a time."""
     from safeimpute.errors import OptionError
+
+    settings, asked = prepare_labs(context, levels, **changes)
+    if len(asked) > 1:
+        raise OptionError(
+            f"{context.info_name} takes one lab at a time, not {settings.target!r}. Name one: --target."
+        )
+    return next(iter(asked.values()))
+
+
+def prepare_labs(
+    context: typer.Context, levels: Sequence[Any], **changes: Any
+) -> "tuple[Settings, dict[str, tuple[Settings, VisitsTable]]]":
+    """Check every option, level and place to write to, then read and check the table; settings of the first level.
+
+    As a whole, and of each lab with the table that has it as its target.
+    """
+    from safeimpute.errors import OptionError
+    from safeimpute.records.asked import (
+        labs_asked,
+        require_units_of_labs,
+        settings_of_labs,
+        settings_of_one,
+    )
     from safeimpute.records.known_values import refuse_known_values
-    from safeimpute.records.units import column_choice, require_known_units
-    from safeimpute.records.visits import prepare_visits
+    from safeimpute.records.units import column_choice
+    from safeimpute.records.visits import prepare_targets
     from safeimpute.runtime.files import reserved
     from safeimpute.settings import make_settings
 
@@ -251,8 +276,48 @@ def prepare(context: typer.Context, levels: Sequence[Any], **changes: Any) -> "t
         if told.get(name) is not None:
             place = reserved(told[name], force=told["force"], inputs=read, folder=name == "out")
             context.with_resource(place)  # taken until the command ends
-    found = read_table(context, told["visits"], settings.time)
-    table = prepare_visits(found, column_choice(settings))
-    require_known_units(settings, table.arrays)
-    refuse_known_values(table.arrays, told["visits"], *filter(None, (told.get("out"), told.get("json_file"))))
-    return settings, table
+    table = read_table(context, told["visits"], settings.time)
+    labs = labs_asked(settings, table)
+    tables = prepare_targets(table, column_choice(settings), labs)
+    each = settings_of_labs(settings, labs) if len(labs) > 1 else {labs[0]: settings_of_one(settings)}
+    require_units_of_labs(each, tables[labs[0]].arrays)
+    places = filter(None, (told.get("out"), told.get("json_file")))
+    refuse_known_values(tables[labs[0]].arrays, told["visits"], *places)
+    return settings, {lab: (each[lab], tables[lab]) for lab in labs}
+
+
+def trials_by_lab(
+    context: typer.Context,
+    asked: "dict[str, tuple[Settings, VisitsTable]]",
+    progress: "Progress",
+    *,
+    alone: bool = False,
+) -> "Callable[[str], list[Trial]]":
+    """Runs the splits of one of the labs asked for, as the command was told."""
+    from safeimpute.evaluation.trials import run_trials
+    from safeimpute.evaluation.truth import align_truth
+    from safeimpute.records.tables import read_visits
+    from safeimpute.records.units import unit_of
+    from safeimpute.runtime.devices import resolve_device
+
+    told = context.params
+    truth = read_visits(told["truth"]) if told.get("truth") else None
+
+    def trials_of(lab: str) -> "list[Trial]":
+        settings, table = asked[lab]
+        unit = unit_of(settings)
+        return run_trials(
+            table.arrays,
+            settings,
+            told["splits"],
+            told["test_fraction"],
+            told["split"],
+            truth=None if truth is None else align_truth(table, truth, settings),
+            plausible=unit.plausible,
+            device=resolve_device(settings.device),
+            progress=progress if len(asked) == 1 else lambda part, share: progress(f"{lab}: {part}", share),
+            limits=unit.decision_limits,
+            alone=alone,
+        )
+
+    return trials_of

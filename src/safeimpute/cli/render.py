@@ -14,8 +14,10 @@ AnyFolder = Annotated[Path, typer.Argument(help="Folder written by run, demo, re
 def figures(run_dir: AnyFolder, quiet: opt.Quiet = False) -> None:
     """Draw the paper's figures as PNG and SVG from a run or evaluation folder."""
     from safeimpute.report.figures import draw_figures
+    from safeimpute.report.run_folder import holds_several_labs, lab_folders
 
-    drawn = draw_figures(run_dir)
+    folders = lab_folders(run_dir) if holds_several_labs(run_dir) else [run_dir]
+    drawn = [path for folder in folders for path in draw_figures(folder)]
     if not quiet:
         typer.echo("\n".join(str(path) for path in drawn))
 
@@ -23,7 +25,9 @@ def figures(run_dir: AnyFolder, quiet: opt.Quiet = False) -> None:
 def report(run_dir: RunFolder, quiet: opt.Quiet = False) -> None:
     """Write the run's report: one self-contained HTML page."""
     from safeimpute.report.html import write_report
+    from safeimpute.report.labs_page import write_labs_report
+    from safeimpute.report.run_folder import holds_several_labs
 
-    path = write_report(run_dir)
+    path = write_labs_report(run_dir) if holds_several_labs(run_dir) else write_report(run_dir)
     if not quiet:
         typer.echo(str(path))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,15 +16,12 @@ from safeimpute.cli.fit_flags import (
     table_format,
     told,
 )
+from safeimpute.cli.outcome import Origin, Wanted, write_outcome
 from safeimpute.cli.progress import shown_progress
 
 if TYPE_CHECKING:
     from safeimpute.evaluation.drawn_run import DrawsAsked
-    from safeimpute.evaluation.run_summary import RunSummary
-    from safeimpute.records.visits import Visits as VisitsTable
-    from safeimpute.runtime.looks import Look
     from safeimpute.runtime.table_format import TableFormat
-    from safeimpute.selection.result import RunResult
     from safeimpute.settings import Settings
 
 DEMO_OUT = Path("out/demo")  # the demo's own place, which it writes anew each time
@@ -70,6 +67,7 @@ def run(
 ) -> None:
     """Impute a lab in your visits and release what can be promised."""
     from safeimpute.errors import OptionError
+    from safeimpute.records.asked import asks_for_several
     from safeimpute.settings import make_settings
 
     settings = make_settings(**given(context))
@@ -81,6 +79,8 @@ def run(
         private_key(sign)  # a key that cannot sign is refused before the fit
     table = opt.read_table(context, visits, settings.time)
     renamed, read_as = opt.renames(context.params["columns"]), table_format(context)
+    if delta and asks_for_several(settings, table.columns):
+        raise OptionError("--delta shifts one lab by an amount in its unit: name one lab with --target.")
     asked = _asked(draws, delta, limit, covariate, mice=mice, measured=table, target=settings.target)
     carry_out(
         table,
@@ -192,43 +192,26 @@ def carry_out(
     sign: Path | None = None,
 ) -> None:
     """Fit, release, and write the run's folder; `earlier` is a run on the same visits that was looked at."""
+    from safeimpute.cli.labs import run_labs
+    from safeimpute.records.asked import asks_for_several
     from safeimpute.runtime.files import reserved
 
+    origin, wanted = Origin(source, columns, read_as, earlier), Wanted(why, draws, sign)
     with reserved(out, force=force, inputs=(source, earlier)):
-        _carry_out(
-            table,
-            settings,
-            out,
-            source,
-            columns,
-            earlier,
-            read_as,
-            sign,
-            draws,
-            force=force,
-            quiet=quiet,
-            why=why,
-        )
+        if asks_for_several(settings, table.columns):
+            run_labs(table, settings, out, origin, wanted, force=force, quiet=quiet)
+        else:
+            _run(table, settings, out, origin, wanted, force=force, quiet=quiet)
 
 
-def _carry_out(
-    table: Any,
-    settings: "Settings",
-    out: Path,
-    source: Path | None,
-    columns: Mapping[str, str],
-    earlier: Path | None,
-    read_as: "TableFormat | None",
-    sign: Path | None,
-    draws: "DrawsAsked | None",
-    *,
-    force: bool,
-    quiet: bool,
-    why: bool,
+def _run(
+    table: Any, settings: "Settings", out: Path, origin: Origin, wanted: Wanted, *, force: bool, quiet: bool
 ) -> None:
-    """The same once the folder is this run's to write."""
+    """The same for one lab, once the folder is this run's to write."""
     from safeimpute.cli.console import print_columns, print_draws, print_summary
+    from safeimpute.cli.looks import look_at
     from safeimpute.estimator import SafeImputer
+    from safeimpute.records.asked import settings_of_one
     from safeimpute.records.known_values import refuse_known_values
     from safeimpute.records.units import column_choice
     from safeimpute.records.visits import prepare_visits
@@ -238,21 +221,20 @@ def _carry_out(
     from safeimpute.runtime.looks import record_look
 
     visits = prepare_visits(table, column_choice(settings))
-    refuse_known_values(visits.arrays, out, source or out)
+    refuse_known_values(visits.arrays, out, origin.source or out)
     if not quiet:
         print_columns(visits)
-    look, second = _look(visits, settings, out, earlier)
+    look, second = look_at(visits, settings_of_one(settings), out, origin.earlier)
     imputer = SafeImputer(**vars(settings))
     with shown_progress(quiet) as progress:
         imputer.fit(visits, progress=progress)
     imputations, result = imputer.impute(visits), imputer.result()
     with finished_folder(out, force=force) as folder:
-        imputer.save(folder / "model", second_look=second, sign=sign)
-        if why:
+        imputer.save(folder / "model", second_look=second, sign=wanted.sign)
+        if wanted.why:
             imputer.explain(visits).write_parquet(folder / "why.parquet")
-        drawn = None if draws is None else write_draws(folder, imputer, table, draws)
-        origin = Origin(source, columns, read_as, second_look=second)
-        summary = _write(folder, result, visits, imputations, origin)
+        drawn = None if wanted.draws is None else write_draws(folder, imputer, table, wanted.draws)
+        summary = write_outcome(folder, result, visits, imputations, origin, second_look=second)
     released = record_released(out, sha256_of(out / "imputations.parquet"), imputations, visits.arrays)
     for warning in filter(None, (record_look(out, look), released)):
         typer.echo(f"safeimpute: {warning}", err=True)
@@ -260,74 +242,3 @@ def _carry_out(
         print_summary(summary, out)
         if drawn is not None:
             print_draws(drawn, out)
-
-
-class Origin(NamedTuple):
-    """Where a run's visits came from, and whether they were looked at before."""
-
-    source: Path | None
-    columns: Mapping[str, str]  # of the source, renamed
-    read_as: "TableFormat | None"
-    second_look: bool
-
-
-def _write(
-    folder: Path, result: "RunResult", visits: "VisitsTable", imputations: Any, origin: Origin
-) -> "RunSummary":
-    """Write what the run came to, and the report."""
-    from safeimpute.evaluation.exploration import slider_grid
-    from safeimpute.evaluation.summary import as_second_look, summarise_run
-    from safeimpute.report.figures import draw_figures
-    from safeimpute.report.html import write_report
-    from safeimpute.report.manifest import make_manifest
-    from safeimpute.report.reporting import write_reporting
-    from safeimpute.report.run_folder import write_review, write_run
-
-    summary, sliders = summarise_run(result, visits, imputations), slider_grid(result)
-    if origin.second_look:
-        summary = as_second_look(summary)
-    manifest = make_manifest(
-        result.settings,
-        visits,
-        origin.source,
-        origin.columns,
-        second_look=origin.second_look,
-        read_as=origin.read_as,
-    )
-    write_run(folder, imputations, summary, manifest)
-    write_review(folder, visits, result.calibrated.candidates, sliders)
-    draw_figures(folder)
-    write_report(folder)
-    write_reporting(folder)
-    return summary
-
-
-def _look(
-    visits: "VisitsTable", settings: "Settings", out: Path, earlier: Path | None
-) -> "tuple[Look, bool]":
-    """This run as a look at its visits, and whether runs beside it showed them before with other choices."""
-    from datetime import UTC, datetime
-
-    from safeimpute.records.visits import looks_fingerprint
-    from safeimpute.report.earlier_run import read_earlier_run
-    from safeimpute.runtime.looks import Look, earlier_looks, is_second_look
-
-    look = Look(
-        fingerprint=looks_fingerprint(visits.arrays),
-        target=settings.target,
-        tolerance=settings.tolerance,
-        fdr=settings.fdr,
-        seed=settings.random_state,
-        claim=settings.claim,
-        preset=settings.preset,
-        promise=settings.promise,
-        confidence=settings.confidence,
-        when=datetime.now(UTC).isoformat(timespec="seconds"),
-        run=out.name,
-    )
-    places = {folder.resolve().parent: folder for folder in (out, earlier or out)}
-    seen = [
-        each for folder in places.values() for each in earlier_looks(folder, look.fingerprint, look.target)
-    ]
-    chosen_after = earlier is not None and read_earlier_run(earlier).chose_otherwise(settings)
-    return look, chosen_after or is_second_look(seen, look)

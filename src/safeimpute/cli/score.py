@@ -72,6 +72,8 @@ def score(
         raise OptionError(
             "Spark reads parquet as it is: --date-format, --decimal, --separator and --unit-of are for csv."
         )
+    if engine == "spark":
+        _refuse_several(model)
     job = ScoreJob(
         model=model,
         visits=new_visits,
@@ -85,15 +87,27 @@ def score(
         force=force,
     )
     if engine == "spark":  # takes its place itself
-        account = score_apart(job)
+        accounts = score_apart(job)
     else:
         with reserved(out, force=force, inputs=(model, new_visits), folder=False):
-            account = score_apart(job)
+            accounts = score_apart(job)
     if not quiet:
-        _say(account, out)
+        for account in accounts:
+            _say(account)
+        typer.echo(f"Table: {out}")
 
 
-def _say(account: "Account", out: Path) -> None:
+def _refuse_several(model: Path) -> None:
+    """Spark scores one lab's model at a time."""
+    from safeimpute.errors import OptionError
+    from safeimpute.scoring.labs_folder import holds_several, read_labs
+
+    if holds_several(model):
+        places = ", ".join(str(place) for place in read_labs(model).places.values())
+        raise OptionError(f"--engine spark scores one lab at a time. Give one of: {places}.")
+
+
+def _say(account: "Account") -> None:
     """What came out and what it promises, in plain words."""
     typer.echo(f"{account.visits:,} visits of {account.patients:,} patients")
     if account.ignored:
@@ -115,4 +129,3 @@ def _say(account: "Account", out: Path) -> None:
         typer.echo(f"Assumption: {account.assumption}")
     if account.advice:
         typer.echo(f"Advice: {account.advice}")
-    typer.echo(f"Table: {out}")

@@ -76,7 +76,11 @@ def audit(
 
 
 def _at_level(trials: Sequence[Trial], tolerance: Tolerance, alpha: float, repartitions: int) -> AuditedLevel:
-    row = release_at(trials, tolerance, alpha, repartitions)
+    return judged_level(release_at(trials, tolerance, alpha, repartitions), alpha)
+
+
+def judged_level(row: ReleaseSummary, alpha: float) -> AuditedLevel:
+    """Whether what was achieved lies within the level."""
     se = row["fdp"]["se"]
     holds = (row["fdp"]["mean"] or 0.0) <= alpha + 3 * (se or 0.0)
     if se is not None:

@@ -6,14 +6,14 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from safeimpute.estimator import SafeImputer
+from safeimpute.estimator import LabImputer
 from safeimpute.evaluation.downstream_columns import regressor_of
 from safeimpute.evaluation.tipping import Drawn, TippingQuantity, tipping_points
 from safeimpute.records.arrays import FloatArray
 from safeimpute.records.units import target_unit
 from safeimpute.splits.folds import fold_of
 
-FittedImputer = SafeImputer  # for those who only hand it on
+FittedImputer = LabImputer  # for those who only hand it on
 DELTAS = 9  # shifts tried where none is named
 
 
@@ -42,7 +42,7 @@ class DrawsSummary(TypedDict):
     tipping: list[TippingQuantity]
 
 
-def summarise_draws(imputer: SafeImputer, table: Any, asked: DrawsAsked) -> tuple[FloatArray, DrawsSummary]:
+def summarise_draws(imputer: LabImputer, table: Any, asked: DrawsAsked) -> tuple[FloatArray, DrawsSummary]:
     """The draws of a fitted imputer, and their summary."""
     drawn = imputer.draw_values(table, asked.draws)
     predictive, settings = imputer.predictive_, imputer.settings_
@@ -64,7 +64,7 @@ def summarise_draws(imputer: SafeImputer, table: Any, asked: DrawsAsked) -> tupl
     }
 
 
-def _tipping(imputer: SafeImputer, drawn: FloatArray, asked: DrawsAsked) -> list[TippingQuantity]:
+def _tipping(imputer: LabImputer, drawn: FloatArray, asked: DrawsAsked) -> list[TippingQuantity]:
     calibrated, settings = imputer.calibrated_, imputer.settings_
     arrays = imputer.visits_.arrays
     known = np.where(calibrated.question.candidate, np.nan, calibrated.truth)

@@ -1,7 +1,7 @@
 """What a preset achieves on a user's own data: trials judged by accuracy, release, ranking and cost."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NotRequired, TypedDict
 
 import numpy as np
@@ -178,15 +178,25 @@ def outcome(trial: Trial, tolerance: Tolerance, alpha: float) -> Outcome:
     """What one draw's release came to."""
     risky, released = trial.risky(tolerance), trial.release(tolerance, alpha).released
     value, truth = trial.errors()
-    some = bool(released.any())
+    counted = counted_outcome(risky, released)
+    if not released.any():
+        return counted
+    pair = value[released], truth[released]
+    return replace(
+        counted, mae=metrics.mean_absolute_error(*pair), rmse=metrics.root_mean_squared_error(*pair)
+    )
+
+
+def counted_outcome(risky: BoolArray, released: BoolArray) -> Outcome:
+    """What a release came to in counts and shares alone."""
     return Outcome(
         risky=int(np.sum(risky & released)),
         released=int(released.sum()),
         fdp=metrics.false_discovery_proportion(risky, released),
         power=metrics.power(risky, released),
         acceptance=float(released.mean()) if len(released) else 0.0,
-        mae=metrics.mean_absolute_error(value[released], truth[released]) if some else None,
-        rmse=metrics.root_mean_squared_error(value[released], truth[released]) if some else None,
+        mae=None,
+        rmse=None,
     )
 
 

@@ -143,6 +143,7 @@ def learn_measuring(
     seed: int,
     *,
     calendar: bool,
+    pace: float = 1.0,
 ) -> MeasuringModel:
     """Learn, for every fold, who is a candidate rather than measured among the patients of the other folds."""
 
@@ -151,7 +152,7 @@ def learn_measuring(
         learn = others & (measured | candidate)
         overall = int(np.sum(learn & candidate)) / max(int(np.sum(learn & measured)), 1)
         reach = (float(time[others].min()), float(time[others].max())) if calendar else None
-        members = _bag(table, candidate.astype(np.float64), learn, fold, number, folds, seed)
+        members = _bag(table, candidate.astype(np.float64), learn, fold, number, folds, seed, pace)
         most = FARTHEST * int(table.visits[others].max())
         return FoldMeasuring(members, overall, reach, most)
 
@@ -166,6 +167,7 @@ def _bag(
     number: int,
     folds: int,
     seed: int,
+    pace: float,
 ) -> tuple[Member, ...]:
     """Members that each leave one other fold out and are stopped by it; one member where there is plenty to learn."""
     stops = [each for each in range(folds) if (learn & (fold == each)).any()]
@@ -179,7 +181,14 @@ def _bag(
         base = plain.logit(table.matrix)
         own_seed = int(rng.integers(2**31 - 1000))
         trees = train_trees(
-            table.matrix, label, rows, held_out, MEASURING, own_seed, categories=table.fine, start=base
+            table.matrix,
+            label,
+            rows,
+            held_out,
+            MEASURING.at_pace(pace),
+            own_seed,
+            categories=table.fine,
+            start=base,
         )
         members.append(Member(plain, trees))
     return tuple(members)

@@ -65,7 +65,9 @@ class VisitArrays:
         )
 
     def with_target(self, values: FloatArray) -> "VisitArrays":
-        """The same visits with another target column."""
+        """The same visits with another target column; where it is the same, nothing is copied."""
+        if np.array_equal(values, self.target_values, equal_nan=True):
+            return self
         labs = self.labs.copy()
         labs[:, self.target] = values
         return replace(self, labs=labs)

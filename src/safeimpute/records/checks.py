@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 
 import numpy as np
 import polars as pl
@@ -156,6 +157,16 @@ def refuse_near_copies(columns: dict[str, FloatArray], target: str) -> None:
             raise VisitsError(
                 f"column {name!r} nearly copies the target {target!r}: as an input it would give the answer away. "
                 f"Leave it out: --exclude {name}, or exclude=[{name!r}] in Python."
+            )
+
+
+def refuse_copied_targets(columns: dict[str, FloatArray], targets: Sequence[str]) -> None:
+    """Two labs to be imputed in one run must not nearly repeat each other."""
+    for first, second in combinations(targets, 2):
+        if _nearly_copies(columns[second], columns[first]):
+            raise VisitsError(
+                f"labs {first!r} and {second!r} nearly copy each other: either would give the other's answer away. "
+                f"Impute one of them and leave the other out: --exclude {second}, or exclude=[{second!r}] in Python."
             )
 
 

@@ -159,7 +159,7 @@ def _numeric_role(
     as_attribute, as_lab = f"--attributes {name}", f"--labs {name}"
     leave_out = f", --exclude {name} leaves it out"
     if name in choice.labs:
-        return ColumnRole("lab", "named as a lab", as_attribute + leave_out)
+        return named_lab(name)
     if name in choice.attributes:
         return ColumnRole("attribute", "named as an attribute", as_lab + leave_out)
     if ATTRIBUTE_NAMES.fullmatch(name.strip()):
@@ -169,6 +169,11 @@ def _numeric_role(
     if _nobody_twice(values, patient, visit):
         return ColumnRole("lab", "a number that no patient has at two visits", as_attribute + leave_out)
     return ColumnRole("attribute", "a number that never varies within a patient", as_lab + leave_out)
+
+
+def named_lab(name: str) -> ColumnRole:
+    """What a column is that was named as a lab."""
+    return ColumnRole("lab", "named as a lab", f"--attributes {name}, --exclude {name} leaves it out")
 
 
 def _constant_within(values: FloatArray, patient: IntArray) -> bool:

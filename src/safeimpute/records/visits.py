@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from safeimpute.errors import VisitsError
 from safeimpute.records import checks
 from safeimpute.records.arrays import FloatArray, IntArray, VisitArrays, mix
-from safeimpute.records.columns import KNOWN, ColumnChoice, ColumnRole, Columns, read_columns
+from safeimpute.records.columns import KNOWN, ColumnChoice, ColumnRole, Columns, named_lab, read_columns
 from safeimpute.records.copies import refuse_copied_patients
 from safeimpute.records.dates import kind_of
 from safeimpute.records.fine import fine_codes, one_code_per_visit
 from safeimpute.records.tables import to_polars
 
-__all__ = ["ColumnChoice", "ColumnRole", "Visits", "prepare_visits"]
+__all__ = ["ColumnChoice", "ColumnRole", "Visits", "prepare_targets", "prepare_visits"]
 
 
 @dataclass(frozen=True)
@@ -52,25 +52,59 @@ class Visits:
 
 def prepare_visits(table: Any, choice: ColumnChoice) -> Visits:
     """Check a table and turn it into visits; the table itself is not modified."""
-    frame = to_polars(table)
+    return prepare_targets(table, choice, (choice.target,))[choice.target]
+
+
+def visits_of(table: Any, choice: ColumnChoice) -> Visits:
+    """The visits of a table, or those checked before from the same columns."""
+    if not isinstance(table, Visits):
+        return prepare_visits(table, choice)
+    if table.choice != choice:
+        raise VisitsError(
+            "these visits were read with other columns than the imputer was told. Give the table itself."
+        )
+    return table
+
+
+def prepare_targets(table: Any, choice: ColumnChoice, targets: Sequence[str]) -> dict[str, Visits]:
+    """The same for each of several targets, which are labs to one another; the arrays are shared, not copied."""
+    frame, several = to_polars(table), len(targets) > 1
+    choice = replace(choice, target=targets[0])
+    if several:
+        choice = replace(choice, labs=tuple(dict.fromkeys((*choice.labs, *targets))))
     _refuse_overlap(choice)
     checks.require_header(frame.columns, [choice.subject, choice.time, choice.target])
     checks.require_columns(frame, [choice.subject, choice.time], "needed in every visits table")
-    checks.require_columns(frame, [choice.target], "target")
+    checks.require_columns(frame, targets, "target")
     checks.require_columns(frame, choice.labs, "named as a lab")
     checks.require_columns(frame, choice.attributes, "named as an attribute")
     checks.require_columns(frame, choice.exclude, "named in exclude")
-    checks.refuse_filled_in(frame.columns, choice.target, choice.exclude)
+    for target in targets:
+        checks.refuse_filled_in(frame.columns, target, choice.exclude)
     if frame.is_empty():
         raise VisitsError("the table has no rows. Give at least a few dozen visits with a measured target.")
     for name in (choice.subject, choice.time):
         checks.require_complete(frame[name], "needed in every row")
     keys = row_keys(frame, choice)
     columns = read_columns(frame, choice, keys.patient, keys.visit)
-    checks.refuse_near_copies(columns.numeric, choice.target)
+    if several:
+        checks.refuse_copied_targets(columns.numeric, targets)
     texts = columns.categories | columns.fine
-    checks.refuse_classes_of(columns.numeric, texts, choice.target, keys.patient)
-    return _assemble(frame, choice, keys, columns)
+    for target in targets:
+        checks.refuse_near_copies(columns.numeric, target)
+        checks.refuse_classes_of(columns.numeric, texts, target, keys.patient)
+    first = _assemble(frame, choice, keys, columns)
+    return {target: first if target == choice.target else _aimed_at(first, target) for target in targets}
+
+
+def _aimed_at(visits: Visits, target: str) -> Visits:
+    """The same visits with another of their labs as the target."""
+    arrays = replace(visits.arrays, target=visits.labs.index(target))
+    _require_varying_target(arrays)
+    former = visits.arrays.lab_names[visits.arrays.target]
+    roles = visits.roles | {target: visits.roles[former], former: named_lab(former)}
+    choice = replace(visits.choice, target=target)
+    return replace(visits, arrays=arrays, roles=roles, fingerprint=_fingerprint(arrays), choice=choice)
 
 
 def _refuse_overlap(choice: ColumnChoice) -> None:

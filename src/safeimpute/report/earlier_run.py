@@ -8,10 +8,11 @@ from typing import Any
 import polars as pl
 
 from safeimpute.errors import OptionError
+from safeimpute.records.asked import labs_asked
 from safeimpute.records.bundled import load_pbc
 from safeimpute.records.tables import read_visits
 from safeimpute.records.units import column_choice
-from safeimpute.records.visits import prepare_visits
+from safeimpute.records.visits import prepare_targets
 from safeimpute.runtime.table_format import TableFormat, make_table_format
 from safeimpute.settings import Settings, make_settings
 
@@ -41,7 +42,7 @@ class EarlierRun:
                 f"the run's visits are no longer where they were ({self.path.name!r}). Put the file back, or use "
                 "safeimpute run with its new place."
             )
-        choice, told = column_choice(make_settings(**self.config)), self.read_as
+        settings, told = make_settings(**self.config), self.read_as
         table = (
             load_pbc()
             if self.path is None
@@ -52,10 +53,12 @@ class EarlierRun:
                 decimal=told.decimal,
                 separator=told.separator,
                 unit_of=told.units,
-                time=choice.time,
+                time=settings.time,
             )
         )
-        if prepare_visits(table, choice).fingerprint != self.fingerprint:
+        labs = labs_asked(settings, table)
+        prepared = prepare_targets(table, column_choice(settings), labs).values()
+        if self.fingerprint not in [each.fingerprint for each in prepared]:
             raise OptionError("the visits have changed since that run. Use safeimpute run on the new table.")
         return table
 

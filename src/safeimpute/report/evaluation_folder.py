@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from safeimpute.evaluation.curves import (
     ALPHAS,
@@ -16,8 +17,28 @@ from safeimpute.records.units import target_unit
 from safeimpute.records.visits import Visits
 from safeimpute.report.figures import draw_figures
 from safeimpute.report.run_folder import write_json
+from safeimpute.runtime.text import folder_names
 from safeimpute.settings import Settings
 from safeimpute.tolerance import Tolerance
+
+
+def write_evaluations(
+    folder: Path,
+    result: Mapping[str, object],
+    trials: Mapping[str, Sequence[Trial]],
+    asked: Mapping[str, tuple[Settings, Visits]],
+    tolerances: Sequence[Tolerance] = (),
+    levels: Sequence[float] = ALPHAS,
+    groups: int = RISK_GROUPS,
+) -> None:
+    """Of several labs: evaluation.json of the whole, and the folder of each lab inside `labs/`."""
+    labs = cast("Mapping[str, Mapping[str, object]]", result["labs"])
+    for lab, name in folder_names(tuple(labs)).items():
+        own = folder / "labs" / name
+        own.mkdir(parents=True)
+        settings, visits = asked[lab]
+        write_evaluation(own, labs[lab], trials[lab], settings, visits, tolerances, levels, groups)
+    write_json(result, folder / "evaluation.json")
 
 
 def write_evaluation(

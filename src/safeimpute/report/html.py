@@ -29,21 +29,21 @@ def write_report(folder: Path) -> Path:
 def render_report(summary: RunSummary, manifest: Manifest) -> str:
     """The page as text; every string of the data passes the template's escaping or an XML tree's."""
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    script = _resource("report.js")
-    return template.from_string(_resource("template.html.j2")).render(
+    script = resource("report.js")
+    return template.from_string(resource("template.html.j2")).render(
         **page_content(summary, manifest),
         charts=draw_charts(summary),
         colours={name.lower(): value for name, value in vars(palette).items() if name.isupper()},
-        style=Markup(_resource("report.css")),  # noqa: S704 - our own files, not data
+        style=Markup(resource("report.css")),  # noqa: S704 - our own files, not data
         script=Markup(script),  # noqa: S704
-        script_hash=_csp_hash(f"\n{script}"),
+        script_hash=csp_hash(f"\n{script}"),
     )
 
 
-def _csp_hash(script: str) -> str:
+def csp_hash(script: str) -> str:
     """The one script the page's policy lets run; anything smuggled in through the data stays inert."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _resource(name: str) -> str:
+def resource(name: str) -> str:
     return (resources.files("safeimpute.report") / name).read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ import polars as pl
 
 from safeimpute.errors import OptionError
 from safeimpute.evaluation.run_summary import RunSummary, SliderGrid
+from safeimpute.evaluation.several_summary import LabsSummary
 from safeimpute.records.arrays import IntArray
 from safeimpute.records.visits import Visits
 from safeimpute.records.writers.guarded_csv import write_csv
@@ -75,6 +76,21 @@ def save_json(content: object, path: Path) -> None:
 def read_summary(folder: Path) -> RunSummary:
     """The summary of a run of this version."""
     return cast("RunSummary", _read(folder / "summary.json", RunSummary.__required_keys__))
+
+
+def read_labs_summary(folder: Path) -> LabsSummary:
+    """The summary of a run of several labs, of this version."""
+    return cast("LabsSummary", _read(folder / "summary.json", LabsSummary.__required_keys__))
+
+
+def holds_several_labs(folder: Path) -> bool:
+    """Whether a run's folder is one of several labs."""
+    return (folder / "labs").is_dir() and not (folder / "review").exists()
+
+
+def lab_folders(folder: Path) -> list[Path]:
+    """The labs' own folders in a run of several labs."""
+    return [folder / line["folder"] for line in read_labs_summary(folder)["labs"].values()]
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -1,6 +1,7 @@
 """How many threads work may use, and independent small jobs side by side."""
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,14 @@ LOOK_SECONDS = 0.2
 STAT, QUOTA = Path("/proc/stat"), Path("/sys/fs/cgroup/cpu.max")
 SMALL_TABLE = 10_000  # rows; below it threads inside one job wait for each other longer than they work
 
+
+class _Inside(threading.local):
+    """Whether this thread is already doing one of several jobs."""
+
+    job = False
+
+
+_inside = _Inside()
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
@@ -69,9 +78,18 @@ def threads_for(rows: int) -> int:
 
 
 def side_by_side(work: Callable[[Job], Result], jobs: Iterable[Job], rows: int) -> list[Result]:
-    """Results in the order of the jobs: several at once where each uses one thread, else one after the other."""
-    workers = thread_count() if threads_for(rows) == 1 else 1
-    if workers == 1:
+    """Results in the order of the jobs: several at once where each uses one thread, else one after the other.
+
+    Jobs that such a job has itself are done one after the other: the threads are busy already.
+    """
+    jobs = list(jobs)
+    workers = thread_count() if threads_for(rows) == 1 and not _inside.job else 1
+    if workers == 1 or len(jobs) == 1:
         return [work(job) for job in jobs]
+
+    def alone(job: Job) -> Result:
+        _inside.job = True
+        return work(job)
+
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(work, jobs))
+        return list(pool.map(alone, jobs))

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,58 +17,26 @@ from safeimpute import errors
 from safeimpute.errors import ModelFolderError, SafeImputeError
 from safeimpute.runtime.files import finished_file
 from safeimpute.runtime.signals import heed_signals, shielded
-from safeimpute.runtime.table_format import TableFormat, make_table_format
 from safeimpute.runtime.traces import our_fault
 from safeimpute.scoring.account import Account
+from safeimpute.scoring.score_job import ScoreJob as ScoreJob
 
 PATIENCE = 10.0  # seconds that a child which was told to stop has to clear away
-
-
-@dataclass(frozen=True)
-class ScoreJob:
-    """What a child is told."""
-
-    model: Path
-    visits: Path
-    out: Path
-    columns: dict[str, str] = field(default_factory=dict)
-    without: tuple[str, ...] = ()
-    read_as: TableFormat = field(default_factory=TableFormat)
-    engine: str = "local"
-    public_key: Path | None = None
-    ledger: Path | None = None  # of nights
-    force: bool = False
-
-    def as_json(self, out: Path) -> str:
-        told = asdict(self) | {name: str(getattr(self, name).absolute()) for name in ("model", "visits")}
-        for name in ("public_key", "ledger"):
-            place = getattr(self, name)
-            told[name] = None if place is None else str(place.absolute())
-        return json.dumps(told | {"out": str(out.absolute())})
-
-    @classmethod
-    def from_json(cls, text: str) -> "ScoreJob":
-        told = json.loads(text)
-        paths: dict[str, Any] = {name: Path(told[name]) for name in ("model", "visits", "out")}
-        for name in ("public_key", "ledger"):
-            paths[name] = None if told[name] is None else Path(told[name])
-        read_as = make_table_format(**told["read_as"])
-        return cls(**told | paths | {"read_as": read_as, "without": tuple(told["without"])})
 
 
 class WorkerFailed(SafeImputeError):
     """The process that scored met a fault of ours; its message names the trace."""
 
 
-def score_apart(job: ScoreJob) -> Account:
-    """Score in a child; the result stands at `job.out` only when the child ended well.
+def score_apart(job: ScoreJob) -> tuple[Account, ...]:
+    """Score in a child, and what each lab came to; the result stands at `job.out` only when the child ended well.
 
     Raises ModelFolderError where the child died, and otherwise what the child refused.
     """
     if job.engine == "spark":  # writes its folder itself, whole or not at all
-        return _account(_answer(job.as_json(job.out), job.model))
+        return _accounts(_answer(job.as_json(job.out), job.model))
     with finished_file(job.out, force=job.force) as partial:
-        return _account(_answer(job.as_json(partial), job.model))
+        return _accounts(_answer(job.as_json(partial), job.model))
 
 
 def _answer(told: str, model: Path) -> dict[str, Any]:
@@ -117,9 +85,8 @@ def _error(answer: dict[str, Any]) -> SafeImputeError:
     return error
 
 
-def _account(answer: dict[str, Any]) -> Account:
-    told = answer["account"]
-    return Account(**told | {"ignored": tuple(told["ignored"])})
+def _accounts(answer: dict[str, Any]) -> tuple[Account, ...]:
+    return tuple(Account(**told | {"ignored": tuple(told["ignored"])}) for told in answer["accounts"])
 
 
 # ---- what the child does
@@ -131,7 +98,7 @@ def main() -> None:
     told, answers = sys.stdin.read(), os.dup(1)
     os.dup2(2, 1)  # whatever a library prints is no answer
     try:
-        said: dict[str, Any] = {"account": asdict(_score(ScoreJob.from_json(told)))}
+        said: dict[str, Any] = {"accounts": [asdict(each) for each in _score(ScoreJob.from_json(told))]}
     except SafeImputeError as error:
         said = {"error": type(error).__name__, "message": str(error)}
     except OSError as error:
@@ -148,11 +115,11 @@ def main() -> None:
         out.write(json.dumps(said))
 
 
-def _score(job: ScoreJob) -> Account:
+def _score(job: ScoreJob) -> list[Account]:
     if job.engine == "spark":
         from safeimpute.scoring.spark import score_files
 
-        return score_files(
+        account = score_files(
             job.model,
             job.visits,
             job.out,
@@ -161,38 +128,21 @@ def _score(job: ScoreJob) -> Account:
             force=job.force,
             public_key=job.public_key,
         )
-    from safeimpute.records.known_values import refuse_known_values
-    from safeimpute.records.new_visits import read_new_visits
-    from safeimpute.records.tables import read_visits
+        return [account]
     from safeimpute.records.writers.guarded_csv import write_csv
     from safeimpute.records.writers.released_ledger import record_released
     from safeimpute.runtime.files import disk_faults, sha256_of
-    from safeimpute.scoring.night_ledger import NightLedger
-    from safeimpute.scoring.scorer import Scorer
+    from safeimpute.scoring.several import scored_labs
 
-    load = Scorer.load_watched if job.ledger is None else Scorer.load
-    scorer, told = load(job.model, public_key=job.public_key), job.read_as
-    table = read_visits(
-        job.visits,
-        job.columns,
-        date_format=told.date_format,
-        decimal=told.decimal,
-        separator=told.separator,
-        unit_of=told.units,
-        time=scorer.reading.time,
-    )
-    new = read_new_visits(table, scorer.reading, job.without)
-    refuse_known_values(new.arrays, job.out, job.visits, job.model.resolve().parent)
-    kept = None if job.ledger is None else NightLedger(job.ledger)
-    result = scorer.score_whole(table, job.without, kept)
+    tables, accounts, new = scored_labs(job)
     with disk_faults(job.out):
         if job.out.suffix == ".csv":
-            write_csv(result.table, job.out)
+            write_csv(tables, job.out)
         else:
-            result.table.write_parquet(job.out)
-    if warning := record_released(job.out, sha256_of(job.out), result.table, new.arrays):
+            tables.write_parquet(job.out)
+    if warning := record_released(job.out, sha256_of(job.out), tables, new):
         sys.stderr.write(f"safeimpute: {warning}\n")
-    return result.account
+    return accounts
 
 
 if __name__ == "__main__":

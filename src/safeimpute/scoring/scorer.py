@@ -17,6 +17,7 @@ from safeimpute.scoring.account import Account
 from safeimpute.scoring.frozen import FrozenModel, Scored, score_visits
 from safeimpute.selection.claims import Promised, promise_in_words, without_promise
 from safeimpute.selection.reasons import OUT_OF_SCOPE
+from safeimpute.selection.several import as_part_of_several
 from safeimpute.settings import Settings
 
 if TYPE_CHECKING:
@@ -147,7 +148,8 @@ class Scorer:
             return without_promise(self.model.no_promise)
         measuring = self.model.measuring
         columns = () if measuring is None else measuring.columns
-        return promise_in_words(self.settings, target_unit(self.settings), columns)
+        said = promise_in_words(self.settings, target_unit(self.settings), columns)
+        return as_part_of_several(said, self.settings)
 
     def _advice(self, released: int, withheld: dict[str, int]) -> str:
         """What would help where nothing was released."""

@@ -192,7 +192,10 @@ def _weigh(question: Question, settings: Settings) -> tuple[MeasuringModel, Weig
     calendar, fold = settings.uses_calendar, question.fold
     table = measuring_table(visits, past_only=settings.past_only, calendar=calendar)
     measured, candidate = question.judged & question.recent, question.candidate & question.recent
-    model = learn_measuring(table, visits.time, fold, folds, measured, candidate, seed, calendar=calendar)
+    pace = settings.best.pace
+    model = learn_measuring(
+        table, visits.time, fold, folds, measured, candidate, seed, calendar=calendar, pace=pace
+    )
     found = model.weigh(table, visits.time, fold)
     told = diagnose(model, table, found.odds, found.outside, measured, candidate, visits.patient)
     return model, found, told

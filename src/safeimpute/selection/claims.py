@@ -28,8 +28,16 @@ def promise_in_words(settings: Settings, unit: str | None, columns: tuple[str, .
 
     The level holds within each of the settings' groups, where some are named.
     """
-    claim, promise, target, groups = settings.claim, settings.promise, settings.target, settings.groups
-    share = f"is off by {settings.allowed_error.describe(unit)} or more"
+    target = settings.target
+    return promise_about(settings, target, settings.allowed_error.describe(unit), target, columns)
+
+
+def promise_about(
+    settings: Settings, target: str, tolerance: str, measured: str, columns: tuple[str, ...]
+) -> Promised:
+    """The same of a target and a tolerance in any words; `measured` is what was measured or not."""
+    claim, promise, groups = settings.claim, settings.promise, settings.groups
+    share = f"is off by {tolerance} or more"
     level = f"{100 * settings.fdr:g} %"
     if promise == "confident":
         sentence = (
@@ -41,7 +49,7 @@ def promise_in_words(settings: Settings, unit: str | None, columns: tuple[str, .
             f"Of the {target} values released {WHO[claim]}, the expected share that {share} is at most "
         )
         sentence += f"{level}{_within(groups)}."
-    return Promised(sentence, " ".join(_assumptions(claim, target, columns)), _limits(promise, groups))
+    return Promised(sentence, " ".join(_assumptions(claim, measured, columns)), _limits(promise, groups))
 
 
 def without_promise(why: str) -> Promised:

@@ -38,6 +38,7 @@ def result_of(
     decision_limits: Sequence[float],
     calibrated: Calibrated,
     decision: Decision,
+    promised: Promised,
     bound: Bound,
     seconds: Mapping[str, float],
 ) -> RunResult:
@@ -49,7 +50,7 @@ def result_of(
         calibrated=calibrated,
         rule=rule,
         decision=decision,
-        promised=promised_by(settings, unit, calibrated, decision),
+        promised=promised,
         bound=bound,
         bound_in_words=bound_in_words(bound, tolerance.describe(unit)),
         passing=passing(calibrated.ground(tolerance), decision),

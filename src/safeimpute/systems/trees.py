@@ -5,7 +5,7 @@ into bins once, for all folds and all labels learnt from it; beyond `most_visits
 of its own, so that together they still see the whole table.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +41,10 @@ class TreeSettings:
     most_visits: int = 200_000  # one member learns from
     most_stopping: int = 50_000  # looked at to decide when to stop
     options: dict[str, Any] = field(default_factory=dict)  # of the objective
+
+    def at_pace(self, pace: float) -> "TreeSettings":
+        """The same trees learning so many times as fast, and stopped as much sooner."""
+        return replace(self, learning_rate=self.learning_rate * pace, patience=round(self.patience / pace))
 
 
 @dataclass(frozen=True)

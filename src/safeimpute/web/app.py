@@ -1,10 +1,11 @@
 """The page's routes: each reads or appends, says it in JSON, and leaves the rest to the module it calls."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import polars as pl
 from fastapi import FastAPI, Query, Request
 from fastapi import Path as PathParam
 from fastapi.exceptions import RequestValidationError
@@ -66,22 +67,46 @@ class Levels(BaseModel):
 
 def create_app(run: RunData, log: DecisionLog, access: Access) -> FastAPI:
     """The whole page over one run."""
-    state, rerun = ReviewState(log, len(run.imputations)), Rerun(run)
+    review = Review(run, log)
+    app = guarded_app(access, [review])
+    add_review(app, review)
+    return app
+
+
+class Review:
+    """One lab's run under review: its data, its log, where the review stands, and a new run at other levels."""
+
+    def __init__(self, run: RunData, log: DecisionLog) -> None:
+        self.run, self.log = run, log
+        self.state, self.rerun = ReviewState(log, len(run.imputations)), Rerun(run)
+
+    def progress(self) -> dict[str, int]:
+        """How many values were accepted and rejected, and how many released ones wait."""
+        return _progress(self.run, self.state)
+
+
+def guarded_app(access: Access, reviews: Sequence[Review]) -> FastAPI:
+    """An empty page behind the guard; ends the new runs under way when it is closed."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        rerun.stop()
+        for review in reviews:
+            review.rerun.stop()
 
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.add_middleware(Guard, access=access)
+    return app
+
+
+def add_review(app: FastAPI, review: Review, labs: Callable[[], list[dict[str, Any]]] = list) -> None:
+    """The routes of one run's review; `labs` says which other labs the page can turn to."""
     app.add_exception_handler(SafeImputeError, _as_json)
     app.add_exception_handler(RequestValidationError, _unusable)
-    _add_reading(app, run, state)
-    _add_deciding(app, run, log, state)
-    _add_rerun(app, rerun)
+    _add_reading(app, review.run, review.state, labs)
+    _add_deciding(app, review.run, review.log, review.state)
+    _add_rerun(app, review.rerun)
     app.mount("/", StaticFiles(directory=STATIC, html=True))
-    return app
 
 
 def _as_json(_: Request, error: Exception) -> Response:
@@ -96,7 +121,9 @@ def _unusable(_: Request, error: Exception) -> Response:
     return JSONResponse({"detail": words}, status_code=422)
 
 
-def _add_reading(app: FastAPI, run: RunData, state: ReviewState) -> None:
+def _add_reading(
+    app: FastAPI, run: RunData, state: ReviewState, labs: Callable[[], list[dict[str, Any]]]
+) -> None:
     @app.get("/api/run")
     def about(request: Request) -> dict[str, Any]:
         values, risks = run.imputations["value"], run.imputations["risk"]
@@ -111,6 +138,7 @@ def _add_reading(app: FastAPI, run: RunData, state: ReviewState) -> None:
             "exploration": run.exploration,
             "progress": _progress(run, state),
             "reviewer": _signed_in(request),
+            "labs": labs(),
         }
 
     @app.get("/api/patients")
@@ -123,14 +151,18 @@ def _add_reading(app: FastAPI, run: RunData, state: ReviewState) -> None:
 
     @app.get("/report")
     def report() -> FileResponse:
-        return _sandboxed(run.folder / "report.html")
+        return sandboxed(run.folder / "report.html")
 
     @app.get("/export/accepted.{kind}")
     def export(kind: Format) -> Response:
-        content = export_bytes(accepted_values(run, state), kind)
-        media = "text/csv; charset=utf-8" if kind == "csv" else "application/octet-stream"
-        name = f'attachment; filename="accepted.{kind}"'
-        return Response(content, media_type=media, headers={"content-disposition": name})
+        return as_file(accepted_values(run, state), kind)
+
+
+def as_file(table: pl.DataFrame, kind: Format) -> Response:
+    """Accepted values, to be kept as a file."""
+    media = "text/csv; charset=utf-8" if kind == "csv" else "application/octet-stream"
+    name = f'attachment; filename="accepted.{kind}"'
+    return Response(export_bytes(table, kind), media_type=media, headers={"content-disposition": name})
 
 
 def _progress(run: RunData, state: ReviewState) -> dict[str, int]:
@@ -190,8 +222,9 @@ def _add_rerun(app: FastAPI, rerun: Rerun) -> None:
 
     @app.get("/rerun/report")
     def report() -> FileResponse:
-        return _sandboxed(rerun.report())
+        return sandboxed(rerun.report())
 
 
-def _sandboxed(path: Path) -> FileResponse:
+def sandboxed(path: Path) -> FileResponse:
+    """A report as if from nowhere: it can reach nothing of the page."""
     return FileResponse(path, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})

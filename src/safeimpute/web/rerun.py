@@ -36,7 +36,7 @@ class Rerun:
         with self._lock:
             if self._process is not None and self._process.poll() is None:
                 raise OptionError("a new run is already under way. Wait until it has finished.")
-            self._folder, self._lines = _free_name(self.run.folder), []
+            self._folder, self._lines = _free_name(self.run.beside), []
             self._process = subprocess.Popen(  # noqa: S603 - our own program; the levels were checked above
                 _command(self.run.folder, tolerance, fdr, self._folder),
                 stdout=subprocess.DEVNULL,

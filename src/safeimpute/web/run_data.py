@@ -28,11 +28,21 @@ class RunData:
     summary: RunSummary
     manifest: Manifest
     exploration: SliderGrid
+    whole: Path | None = None  # the run's folder, where this is one lab of several
 
     @property
     def guaranteed(self) -> bool:
         """Whether anything is promised about the released values."""
         return not self.summary["no_promise"]
+
+    @property
+    def beside(self) -> Path:
+        """The folder beside which new runs are put."""
+        return (
+            self.folder
+            if self.whole is None
+            else self.whole.with_name(f"{self.whole.name}-{self.folder.name}")
+        )
 
     @property
     def visits_file(self) -> Path:
@@ -52,8 +62,8 @@ class RunData:
         return known.unit if known else None
 
 
-def read_run(folder: Path) -> RunData:
-    """Read a finished run, or say what is missing."""
+def read_run(folder: Path, whole: Path | None = None) -> RunData:
+    """Read a finished run, or one lab's part of the `whole`, or say what is missing."""
     try:
         imputations = pl.read_parquet(folder / "imputations.parquet")
         summary, manifest = read_summary(folder), read_manifest(folder)
@@ -71,7 +81,7 @@ def read_run(folder: Path) -> RunData:
         *(_finite(name) for name in ("value", "lower", "upper", "risk", "cutoff", "p_value")),
     ).with_row_index("imputation")
     identity = sha256_of(folder / "imputations.parquet")
-    return RunData(folder, identity, plain, summary, manifest, cast("SliderGrid", exploration))
+    return RunData(folder, identity, plain, summary, manifest, cast("SliderGrid", exploration), whole)
 
 
 def _finite(name: str) -> pl.Expr:

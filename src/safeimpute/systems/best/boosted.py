@@ -27,7 +27,13 @@ class BoostedTarget:
 
 
 def fit_boosted(
-    evidence: Evidence, binned: BinnedRows, fold: IntArray, seed: int, *, beyond_course: bool
+    evidence: Evidence,
+    binned: BinnedRows,
+    fold: IntArray,
+    seed: int,
+    *,
+    beyond_course: bool,
+    pace: float = 1.0,
 ) -> tuple[BoostedTarget, FloatArray]:
     """Fit to the visits' own targets; also, at each visit, the prediction of the member that never saw its patient."""
     base = evidence.course if beyond_course else np.zeros(len(fold))
@@ -35,6 +41,6 @@ def fit_boosted(
     if len(fold) > LARGE_TABLE:
         settings = replace(settings, leaves=31, learning_rate=0.07)
     trees, out_of_fold = fit_bagged_trees(
-        binned, evidence.matrix, evidence.target - base, fold, settings, seed
+        binned, evidence.matrix, evidence.target - base, fold, settings.at_pace(pace), seed
     )
     return BoostedTarget(trees, beyond_course), base + out_of_fold

@@ -122,15 +122,17 @@ def fit_fold_model(
     evidence = read_evidence(visits, source, visible, settings.block_visits, device)
     fold, seeds = fold[visible], rng.integers(2**31 - 1000, size=3)
     binned = bin_rows(evidence.matrix, np.arange(len(evidence)))
-    trees, trees_out = fit_boosted(evidence, binned, fold, int(seeds[0]), beyond_course=False)
-    beyond, beyond_out = fit_boosted(evidence, binned, fold, int(seeds[1]), beyond_course=True)
+    pace = settings.pace
+    trees, trees_out = fit_boosted(evidence, binned, fold, int(seeds[0]), beyond_course=False, pace=pace)
+    beyond, beyond_out = fit_boosted(evidence, binned, fold, int(seeds[1]), beyond_course=True, pace=pace)
     del binned
     out_of_sample = {COURSE: evidence.course, TREES: trees_out, BEYOND: beyond_out}
     weights = convex_weights(out_of_sample, evidence.target, source, rng)
     blended = blend(out_of_sample, weights)
     value = source.units.labs.in_unit(blended.z, source.target)
     features = risk_features(evidence, blended, calendar=lesson.calendar)
-    risk = fit_risk(features, value, visits.target_values[visible], fold, lesson.tolerance, int(seeds[2]))
+    truth, seed = visits.target_values[visible], int(seeds[2])
+    risk = fit_risk(features, value, truth, fold, lesson.tolerance, seed, pace)
     return FoldModel(source, trees, beyond, weights, risk, lesson.calendar, settings.block_visits)
 
 

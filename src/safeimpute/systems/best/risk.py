@@ -47,6 +47,7 @@ def fit_risk(
     fold: IntArray,
     tolerance: Tolerance,
     seed: int,
+    pace: float = 1.0,
 ) -> RiskModel:
     """Learn which errors reach the tolerance, from visits whose `value` was imputed without their patient."""
     risky = tolerance.risky(value, truth).astype(np.float64)
@@ -56,8 +57,8 @@ def fit_risk(
     largest = max(LARGEST_RATIO, float(np.quantile(counted, 0.9)) if len(counted) else 0.0)
     ratio = np.where(np.isfinite(ratio), np.minimum(ratio, largest), largest)
     binned = bin_rows(features, np.arange(len(features)))
-    probability, _ = fit_bagged_trees(binned, features, risky, fold, PROBABILITY, seed)
-    size, _ = fit_bagged_trees(binned, features, ratio, fold, SIZE, seed)
+    probability, _ = fit_bagged_trees(binned, features, risky, fold, PROBABILITY.at_pace(pace), seed)
+    size, _ = fit_bagged_trees(binned, features, ratio, fold, SIZE.at_pace(pace), seed)
     return RiskModel(probability, size, tolerance)
 
 

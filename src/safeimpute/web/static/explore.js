@@ -104,7 +104,7 @@ function showGathering(run) {
 async function startRerun(grid) {
   const { level, setting } = chosen(grid);
   try {
-    showRerun(await postJson("/api/rerun", { tolerance: setting.tolerance, fdr: grid.levels[level] }));
+    showRerun(await postJson("api/rerun", { tolerance: setting.tolerance, fdr: grid.levels[level] }));
     announce("A new run has started.");
     followRerun();
   } catch (error) {
@@ -114,7 +114,7 @@ async function startRerun(grid) {
 
 async function followRerun() {
   try {
-    const status = await getJson("/api/rerun");
+    const status = await getJson("api/rerun");
     showRerun(status);
     if (status.state === "running") setTimeout(followRerun, 1000);
   } catch (error) {
@@ -136,7 +136,7 @@ function finished(status) {
   return [
     el("p", {}, `At level ${percent(status.fdr)} and tolerance ${status.tolerance_in_words}: ${number(status.released)} of `
       + `${number(status.missing)} released, ${number(status.withheld)} withheld. ${status.promise}`),
-    el("p", {}, el("a", { href: "/rerun/report", target: "_blank", rel: "noopener" }, "Its report"), " · to review it: ",
+    el("p", {}, el("a", { href: "rerun/report", target: "_blank", rel: "noopener" }, "Its report"), " · to review it: ",
       el("code", {}, status.serve)),
   ];
 }

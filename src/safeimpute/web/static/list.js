@@ -32,7 +32,7 @@ function query(page) {
 
 async function loadPage(page) {
   const turn = (list.asked += 1);
-  const found = await getJson(`/api/patients?${query(page)}`);
+  const found = await getJson(`api/patients?${query(page)}`);
   if (turn !== list.asked) return; // a later question was asked meanwhile
   Object.assign(list, { page: found.page, pages: found.pages, rows: found.rows });
   byId("found").textContent = `${count(found.patients, "patient")}, ${count(found.imputations, "value")}`;

@@ -6,6 +6,7 @@ import { showDetail } from "./detail.js";
 import { announce, byId, count, number, percent, plain } from "./dom.js";
 import { startExplore } from "./explore.js";
 import { startKeys } from "./keys.js";
+import { patientIn, startLabs } from "./labs.js";
 import { markOpen, neighbour, refreshRow, startList } from "./list.js";
 import { startTips } from "./tips.js";
 
@@ -20,7 +21,7 @@ function turn(act) {
 }
 
 async function open(patient, wanted = null) {
-  page.course = await getJson(`/api/patients/${patient}`);
+  page.course = await getJson(`api/patients/${patient}`);
   const { imputations, subject } = page.course;
   byId("nobody").hidden = true;
   byId("course").hidden = false;
@@ -59,14 +60,14 @@ async function decide(kind, meant) {
   if (meant !== page.chosen) return announce("The page had moved on, so nothing was decided. Press again.");
   const comment = kind === "comment" ? await askComment() : "";
   if (comment === null || !reviewer()) return null;
-  const done = await postJson("/api/decisions", { imputation: meant, kind, comment, reviewer: reviewer() });
+  const done = await postJson("api/decisions", { imputation: meant, kind, comment, reviewer: reviewer() });
   await decided(done, meant);
   return announce({ accept: "Accepted.", reject: "Rejected.", comment: "Comment kept." }[kind]);
 }
 
 async function undo() {
   if (!reviewer()) return;
-  const done = await postJson("/api/undo", { reviewer: reviewer() });
+  const done = await postJson("api/undo", { reviewer: reviewer() });
   await decided(done, done.imputation);
   announce("Your last decision was taken back.");
 }
@@ -183,14 +184,15 @@ function listen() {
 
 async function start() {
   const listed = startList((patient) => turn(() => open(patient)));
-  page.run = await getJson("/api/run");
+  page.run = await getJson("api/run");
   showRun(page.run);
   page.showExplore = startExplore(page.run);
   listen();
   await listed;
-  const kept = /^#patient=(\d+)$/.exec(location.hash);
+  startLabs(page.run, () => page.course?.subject ?? null);
+  const kept = await patientIn(location.hash);
   const narrow = matchMedia("(max-width: 720px)").matches;
-  if (kept) await open(Number(kept[1]));
+  if (kept !== null) await open(kept);
   else if (!narrow) await stepPatient(1);
 }
 

@@ -1,20 +1,22 @@
-"""SafeImputer: visits in; for every missing target a value, a risk, and a decision that keeps its promise."""
+"""One lab: visits in; for every missing target a value, a risk, and a decision that keeps its promise."""
 
-import inspect
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import polars as pl
 
-from safeimpute.errors import GuaranteeRefused, NotFittedError, VisitsError
-from safeimpute.records.checks import numbers, require_same_clock
+from safeimpute.errors import GuaranteeRefused, NotFittedError
+from safeimpute.estimator.parameters import PARAMETERS, Parameterised
+from safeimpute.records.asked import settings_of_one
+from safeimpute.records.checks import require_same_clock
+from safeimpute.records.filled import fill_in
 from safeimpute.records.imputations import imputation_table
 from safeimpute.records.new_visits import Reading, reading_of
 from safeimpute.records.tables import like, to_polars
 from safeimpute.records.units import TargetUnit, column_choice, require_known_units, unit_of
-from safeimpute.records.visits import Visits, prepare_visits
+from safeimpute.records.visits import Visits, visits_of
 from safeimpute.runtime.devices import resolve_device
 from safeimpute.runtime.progress import Progress, silent
 from safeimpute.scoring.drawing import Drawing
@@ -29,45 +31,25 @@ from safeimpute.selection.help import what_would_help
 from safeimpute.selection.reference import learn_reference
 from safeimpute.selection.release import Decision, Rule, rule_of
 from safeimpute.selection.result import RunResult, promised_by, result_of
-from safeimpute.settings import Settings, make_settings, parameters_of
+from safeimpute.settings import Settings, make_settings
 from safeimpute.splits.enough import require_promisable
 from safeimpute.splits.questions import question_for
 from safeimpute.systems.best.system import FrozenBest
 from safeimpute.systems.protocol import Fitted
 
 AFTER_FIT = ("fdr", "promise", "confidence", "interval", "gammas")  # may still change before the first look
-PARAMETERS = {parameter.name: parameter for parameter in parameters_of(Settings)}
 
 
-class SafeImputer(Drawing):
-    """Impute a lab in irregular visits and release what can be promised.
+@dataclass(frozen=True)
+class Together:
+    """A lab's part of a release that was decided over several labs, and what that promises."""
 
-    Parameters are those of the command line's `run`, given by keyword; docs/options.md lists them with their ranges.
-    The three without a default:
+    decision: Decision
+    promised: Promised
 
-    Parameters
-    ----------
-    target : str
-        Lab to impute, a column of the visits table.
-    tolerance : float or str
-        The error that counts as unacceptable: a number in the target's unit, a share of the true value (`"20%"`), or
-        the larger of both (`"10% or 6"`).
-    fdr : float
-        Share of unacceptable errors tolerated among the released values.
 
-    Attributes
-    ----------
-    settings_ : Settings
-        What the fit was told, resolved.
-    visits_ : Visits
-        The fitted table, checked and in canonical order.
-    calibrated_ : Calibrated
-        Estimates, weights and scope of every visit.
-    decision_ : Decision
-        Of the last `impute`.
-    bound_ : Bound
-        With the confidence, how many of the values it released are unacceptable at most.
-    """
+class LabImputer(Parameterised, Drawing):
+    """Impute a lab in irregular visits and release what can be promised; parameters are those of `SafeImputer`."""
 
     settings_: Settings
     visits_: Visits
@@ -80,26 +62,9 @@ class SafeImputer(Drawing):
     saved_: SavedModel  # of a loaded imputer
     scorer_: Scorer  # once new visits were scored
     looked_: Rule | None
-
-    def __init__(self, **parameters: Any) -> None:
-        bound = _SIGNATURE.bind(self, **parameters)
-        bound.apply_defaults()
-        for name in PARAMETERS:
-            setattr(self, name, bound.arguments[name])
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
-        """The constructor's parameters, as scikit-learn asks."""
-        return {name: getattr(self, name) for name in PARAMETERS}
-
-    def set_params(self, **params: Any) -> Self:
-        """Change parameters; an unknown name is an error."""
-        for name, value in params.items():
-            if name not in PARAMETERS:
-                raise ValueError(
-                    f"{name!r} is no parameter of SafeImputer. Parameters: {', '.join(PARAMETERS)}."
-                )
-            setattr(self, name, value)
-        return self
+    _told: Settings | None = None
+    _resolved: Settings
+    together_: Together | None = None  # where several labs were decided together
 
     def fit(self, visits: Any, y: None = None, *, progress: Progress = silent) -> Self:  # noqa: ARG002
         """Learn to impute, to rank risk and who gets measured; what cannot succeed is refused before that.
@@ -120,12 +85,28 @@ class SafeImputer(Drawing):
         GuaranteeRefused
             Nothing could be promised on it at this level.
         """
-        settings = make_settings(**self.get_params())
-        checked, unit = _checked(visits, settings), unit_of(settings)
-        arrays, reading = checked.arrays, reading_of(checked, checked.choice, past_only=settings.past_only)
-        require_known_units(settings, arrays)
+        settings = self._settings()
+        checked = visits_of(visits, column_choice(settings))
+        require_known_units(settings, checked.arrays)
         require_same_clock(settings.since, checked.time)
-        require_promisable(arrays, settings)
+        return self.fit_checked(checked, progress, alone=True)
+
+    def fit_checked(self, checked: Visits, progress: Progress = silent, *, alone: bool = False) -> Self:
+        """Learn from checked visits.
+
+        Parameters
+        ----------
+        checked : Visits
+            With this imputer's target.
+        progress : callable
+            Told the stage in words and the share of it done.
+        alone : bool
+            Refuse what could promise nothing by itself; labs of several were asked that before.
+        """
+        settings, arrays = self._settings(), checked.arrays
+        unit, reading = unit_of(settings), reading_of(checked, checked.choice, past_only=settings.past_only)
+        if alone:
+            require_promisable(arrays, settings)
         question, device = question_for(arrays, settings), resolve_device(settings.device)
         self.fitted_, self.calibrated_ = fit_question(
             arrays, question, settings, unit.plausible, device, progress, unit.decision_limits
@@ -149,11 +130,16 @@ class SafeImputer(Drawing):
         """
         if draws is not None:
             return self.draws(visits, draws)
-        settings = self.current_settings()
+        self.current_settings()
         self._require_fitted_table(visits)
-        calibrated, decision = self.calibrated_, self._decide(settings)
+        return like(self.imputed(), visits)
+
+    def imputed(self) -> pl.DataFrame:
+        """The imputation table of the fitted visits, which are at hand."""
+        settings, calibrated = self.current_settings(), self.calibrated_
+        decision = self._decide(settings)
         rows, estimates = calibrated.candidates, calibrated.estimates
-        table = imputation_table(
+        return imputation_table(
             self.visits_.subject[rows],
             self.visits_.time[rows],
             settings.target,
@@ -166,7 +152,6 @@ class SafeImputer(Drawing):
             decision.released,
             decision.reason,
         )
-        return like(table, visits)
 
     def transform(self, visits: Any) -> Any:
         """The visits with released values filled in; `<target>_released` flags them.
@@ -179,20 +164,22 @@ class SafeImputer(Drawing):
         visits : table
             The table the imputer was fitted on.
         """
-        table = to_polars(self.impute(to_polars(visits)))
-        filled = np.full(len(self.visits_), np.nan)
-        released = self.calibrated_.candidates[table["released"].to_numpy()]
-        filled[released] = self.calibrated_.estimates.value[released]
-        per_row = pl.Series(filled[self.visits_.row_visit]).fill_nan(None)
-        frame, target = to_polars(visits), self.settings_.target
-        name = f"{target}_released"
-        if name in frame.columns:
-            raise VisitsError(
-                f"the table already has a column {name!r}, which transform would overwrite. Rename it."
-            )
-        measured = pl.Series(numbers(frame[target], "target")).fill_nan(None)
-        flag = per_row.is_not_null().alias(name)
-        return like(frame.with_columns(measured.fill_null(per_row).alias(target), flag), visits)
+        self.current_settings()
+        self._require_fitted_table(visits)
+        return like(self.filled(to_polars(visits)), visits)
+
+    def filled(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The rows of the fitted table with released values filled in, and a column that flags them.
+
+        Parameters
+        ----------
+        frame : polars table
+            The rows the fitted visits were made from.
+        """
+        released = self.calibrated_.candidates[self.imputed()["released"].to_numpy()]
+        value = np.full(len(self.visits_), np.nan)
+        value[released] = self.calibrated_.estimates.value[released]
+        return fill_in(frame, self.settings_.target, value[self.visits_.row_visit])
 
     def fit_transform(self, visits: Any, y: None = None) -> Any:  # noqa: ARG002
         """Fit, then fill in what is released.
@@ -260,7 +247,10 @@ class SafeImputer(Drawing):
     def promised(self) -> Promised:
         """What the release promises, under which assumption, and what not; or why it promises nothing."""
         settings = self.current_settings()
-        return promised_by(settings, self.unit_.name, self.calibrated_, getattr(self, "decision_", None))
+        decision = getattr(self, "decision_", None)
+        if self.together_ is not None and not (decision is not None and decision.refused):
+            return self.together_.promised
+        return promised_by(settings, self.unit_.name, self.calibrated_, decision)
 
     def result(self) -> RunResult:
         """Everything the last `impute` came to, as data, and what other levels and odds would have released.
@@ -274,7 +264,14 @@ class SafeImputer(Drawing):
         seconds = {} if fitted is None else fitted.seconds
         decision, unit = self._decide(settings), self.unit_
         return result_of(
-            settings, unit.name, unit.decision_limits, self.calibrated_, decision, self.bound_, seconds
+            settings,
+            unit.name,
+            unit.decision_limits,
+            self.calibrated_,
+            decision,
+            self.promised(),
+            self.bound_,
+            seconds,
         )
 
     def save(self, folder: str | Path, *, second_look: bool = False, sign: str | Path | None = None) -> None:
@@ -332,7 +329,7 @@ class SafeImputer(Drawing):
         """The fitted settings at today's levels, which may change only before the first look."""
         if not hasattr(self, "settings_"):
             raise NotFittedError("this SafeImputer is not fitted yet: call fit(visits) first.")
-        settings = make_settings(**self.get_params())
+        settings = self._settings()
         if self.looked_ not in (None, rule_of(settings)):
             raise GuaranteeRefused(
                 "fdr, promise or confidence was changed after impute had used the measured errors: the promise would "
@@ -341,6 +338,13 @@ class SafeImputer(Drawing):
         if replace(settings, **{name: getattr(self.settings_, name) for name in AFTER_FIT}) != self.settings_:
             raise NotFittedError("parameters were changed since fit: call fit again.")
         return settings
+
+    def _settings(self) -> Settings:
+        """What was told, resolved; the catalogue is looked into once, until something is told otherwise."""
+        told = make_settings(**self.get_params())
+        if told != self._told:
+            self._told, self._resolved = told, settings_of_one(told)
+        return self._resolved
 
     def _freeze(self, settings: Settings) -> FrozenModel | None:
         """What scores new visits; None for a preset that cannot."""
@@ -357,15 +361,26 @@ class SafeImputer(Drawing):
         self.looked_ = rule_of(settings)
         if not hasattr(self, "decision_"):
             tolerance, rule = settings.allowed_error, self.looked_
-            self.decision_ = self.calibrated_.release(tolerance, rule)
+            together = self.together_
+            self.decision_ = (
+                self.calibrated_.release(tolerance, rule) if together is None else together.decision
+            )
             self.bound_ = self.calibrated_.bound(tolerance, rule, self.decision_)
         return self.decision_
 
     def _require_fitted_table(self, visits: Any) -> None:
         """The release speaks for the fitted table only; a loaded model meets its table here again."""
-        if visits is getattr(self, "visits_", None):
-            return
-        given = _checked(visits, self.settings_)
+        if visits is not getattr(self, "visits_", None):
+            self.meet(visits_of(visits, column_choice(self.settings_)))
+
+    def meet(self, given: Visits) -> None:
+        """Take checked visits for the fitted ones, or refuse them.
+
+        Parameters
+        ----------
+        given : Visits
+            With this imputer's target.
+        """
         fitted = self.visits_.fingerprint if hasattr(self, "visits_") else self.saved_.fingerprint
         if given.fingerprint != fitted:
             raise GuaranteeRefused(
@@ -375,21 +390,3 @@ class SafeImputer(Drawing):
         self.visits_ = given
         if not hasattr(self, "calibrated_"):
             self.calibrated_ = self.saved_.calibrated(given.arrays)
-
-
-_SIGNATURE = inspect.Signature(
-    [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD), *PARAMETERS.values()]
-)
-vars(SafeImputer.__init__)["__signature__"] = _SIGNATURE
-
-
-def _checked(visits: Any, settings: Settings) -> Visits:
-    """The visits of a table, or those checked before from the same columns."""
-    choice = column_choice(settings)
-    if not isinstance(visits, Visits):
-        return prepare_visits(visits, choice)
-    if visits.choice != choice:
-        raise VisitsError(
-            "these visits were read with other columns than the imputer was told. Give the table itself."
-        )
-    return visits
