@@ -159,3 +159,14 @@ def test_unit_concepts_are_the_vocabularys(catalogue: Catalogue, clinical_data: 
     spelt |= {"[lb_us]": "lb", "[in_us]": "in"}
     for concept, unit in catalogue.omop_units.items():
         assert spelt.get(ucum[concept], ucum[concept]) == unit, concept
+
+
+@pytest.mark.data
+def test_type_1_diabetes_is_what_the_dictionary_of_diagnoses_calls_so(
+    catalogue: Catalogue, clinical_data: Path
+) -> None:
+    known = pl.read_csv(clinical_data / "mimic3_demo" / "D_ICD_DIAGNOSES.csv.gz", infer_schema=False)
+    named = known.rename(str.lower).filter(
+        pl.col("icd9_code").str.starts_with("250") & pl.col("long_title").str.contains("type I ", literal=True)
+    )
+    assert set(named["icd9_code"]) == set(catalogue.diabetes["type1"].icd9)
