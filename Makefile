@@ -18,8 +18,8 @@ test-full: $(VENV)/.full $(BASELINES)/.done
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m full
 
 lint: $(VENV)/.test
-	$(BIN)/ruff format --check src tests bench
-	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench examples
+	$(BIN)/ruff check src tests bench examples
 	$(BIN)/lint-imports --no-cache
 
 types: $(VENV)/.test

@@ -1,4 +1,4 @@
-"""A mean, a share and their intervals from a table with holes: draws and pooling, and why released values are no sample.
+"""A mean, a share and their intervals from a table with holes: draws and pooling, against released values.
 
     python examples/draws_pooling.py
 

@@ -3,8 +3,8 @@
     python examples/groups.py
 
 Simulated patients, so that the truth is known where nobody measured. With one cut-off, unacceptable errors gather in
-patients who were never measured; `groups=("history",)` gives patients without, with 1 to 2 and with 3 or more own values
-a cut-off each. A group in which nothing can be promised gets no release.
+patients who were never measured; `groups=("history",)` gives patients without, with 1 to 2 and with 3 or more own
+values a cut-off each. A group in which nothing can be promised gets no release.
 """
 
 from pathlib import Path

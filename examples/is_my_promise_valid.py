@@ -2,9 +2,10 @@
 
     python examples/is_my_promise_valid.py
 
-`safeimpute audit` does it; here on the demo's visits. What it can check: does the share of unacceptable values among the
-released stay at the level, on average over splits, for values that were hidden at random. What it cannot: whether doctors measured
-for a reason that the table does not show. The report's sensitivity section says how strong such a reason may be.
+`safeimpute audit` does it; here on the demo's visits. What it can check: does the share of unacceptable values among
+the released stay at the level, on average over splits, for values that were hidden at random. What it cannot: whether
+doctors measured for a reason that the table does not show. The report's sensitivity section says how strong such a
+reason may be.
 """
 
 import json

@@ -4,7 +4,7 @@
 
 FOLDER/omop_synthea27nj holds an OMOP CDM 5.4 extract of 28 synthetic people. Body weight is missing at a third of the
 visits. At a level of 20 % the measured visits that resemble the unmeasured ones are worth too few patients: nothing is
-released, and the run says how many would do. Every missing value still goes back as a row of provenance, without a value.
+released, and the run says how many would do. Every missing value still goes back as a row of provenance, without value.
 """
 
 import json

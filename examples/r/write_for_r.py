@@ -3,7 +3,7 @@
     python examples/r/write_for_r.py         # writes mice_long.csv and imputations.csv, runs analysis.R where R is
     Rscript examples/r/analysis.R FOLDER     # the same by hand
 
-`mice_long.csv` has the form of R's mice (`.imp`, `.id`; 0 is the table as it was), so `as.mids(read.csv(...))` takes it.
+`mice_long.csv` has the form of R's mice (`.imp`, `.id`; 0 is the table as it was): `as.mids(read.csv(...))` takes it.
 The script needs no package: it pools by Rubin's rules in ten lines of base R.
 """
 
