@@ -1,7 +1,7 @@
 """What the documentation site makes while it is built: pages of the commands and the project, and option tables.
 
-A hook of mkdocs (mkdocs.yml). `<!-- options: claim, promise -->` on a page becomes the table of these options, made from
-settings.py as docs/options.md is; `commands.md` is made from the command line itself.
+A hook of mkdocs (mkdocs.yml). `<!-- options: claim, promise -->` on a page becomes the table of these options, made
+from settings.py as docs/options.md is; `commands.md` is made from the command line itself.
 """
 
 import re
@@ -23,8 +23,8 @@ PROJECT = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md",
 MARK = re.compile(r"<!-- options: ([\w, ]+) -->")
 COMMANDS = """# Commands
 
-Made from the command line itself. `safeimpute COMMAND --help` says the same. Options of a fit stand with their ranges on
-the page [Options](options.md).
+Made from the command line itself. `safeimpute COMMAND --help` says the same. Options of a fit stand with their ranges
+on the page [Options](options.md).
 """
 CITING = """# Citing
 

@@ -7,16 +7,16 @@ from safeimpute.selection.reasons import IN_WORDS, WHAT_HELPS
 BEGINNING = """# Why a value is withheld
 
 Every missing value gets an imputation; what cannot be promised is withheld. The column `reason` of the imputation table
-says why; released values have an empty one. These are all reasons there are, made from `selection/reasons.py`. A withheld
-value is not wrong: nothing is promised about it.
+says why; released values have an empty one. These are all reasons there are, made from `selection/reasons.py`. A
+withheld value is not wrong: nothing is promised about it.
 
 | `reason` | means | what helps |
 |---|---|---|
 """
 END = """
-Two reasons may hold at once; the table names one of them. How many values met which reason stands in the
-terminal, in `summary.json` and in the [report](report.md). A level or a tolerance chosen after looking at these counts is
-a second look, and promises nothing on the same visits ([which promise for which use](promises.md)).
+Two reasons may hold at once; the table names one of them. How many values met which reason stands in the terminal,
+in `summary.json` and in the [report](report.md). A level or a tolerance chosen after looking at these counts is a second
+look, and promises nothing on the same visits ([which promise for which use](promises.md)).
 """
 
 
