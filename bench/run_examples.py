@@ -1,4 +1,6 @@
-"""Run every example, each in a process of its own, and time it: `python bench/run_examples.py [--figures FOLDER] [NAME …]`.
+"""Run every example, each in a process of its own, and time it.
+
+    python bench/run_examples.py [--figures FOLDER] [NAME …]
 
 Examples on clinical data need the folder named by SAFEIMPUTE_DATA; without it they are passed over, which is said.
 """

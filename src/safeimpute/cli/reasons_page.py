@@ -15,8 +15,8 @@ withheld value is not wrong: nothing is promised about it.
 """
 END = """
 Two reasons may hold at once; the table names one of them. How many values met which reason stands in the terminal,
-in `summary.json` and in the [report](report.md). A level or a tolerance chosen after looking at these counts is a second
-look, and promises nothing on the same visits ([which promise for which use](promises.md)).
+in `summary.json` and in the [report](report.md). A level or a tolerance chosen after looking at these counts is a
+second look, and promises nothing on the same visits ([which promise for which use](promises.md)).
 """
 
 
