@@ -72,7 +72,7 @@ examples: $(VENV)/.demo
 # Wheel and source in dist/, and the wheel tried in an environment of its own, extras resolved.
 wheel: $(VENV)/.test
 	$(BIN)/pip install --quiet build
-	$(BIN)/python bench/wheel.py dist --clean --extras
+	$(BIN)/python bench/package.py dist --clean --extras
 
 pictures: $(VENV)/.test demo
 	$(BIN)/python bench/pictures.py out/demo docs/images

@@ -1,8 +1,8 @@
 """Build wheel and source, look into them, and try the wheel in an environment of its own.
 
-    python bench/wheel.py dist               # builds; the trial borrows the libraries of this environment (seconds)
-    python bench/wheel.py dist --clean       # the trial installs everything anew (minutes)
-    python bench/wheel.py dist --extras      # also: does every extra resolve?
+    python bench/package.py dist               # builds; the trial borrows the libraries of this environment (seconds)
+    python bench/package.py dist --clean       # the trial installs everything anew (minutes)
+    python bench/package.py dist --extras      # also: does every extra resolve?
 
 PIP_CONSTRAINT is heeded, so that torch stays the build that the constraints name.
 """
