@@ -96,7 +96,8 @@ def german_table(place: Path) -> Path:
 def csv(place: Path) -> list[Row]:
     """What is typed until there is a report, each flag named by the message before it."""
     folder = german_table(place / "csv").parent
-    program, rows = [sys.executable, "-m", "safeimpute"], []
+    program = [sys.executable, "-m", "safeimpute"]
+    rows: list[Row] = []
     asked = list(BASE)
     for flag, typed_next in TRIES:
         command = [*program, *asked]

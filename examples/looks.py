@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MEASURED, RELEASED, WITHHELD, LEVEL = "#1f2933", "#00897b", "#9aa5b1", "#c2410c"
-STYLE = {
+STYLE: Any = {
     "figure.dpi": 110,
     "font.size": 10,
     "axes.titlesize": 10.5,

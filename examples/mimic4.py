@@ -55,7 +55,7 @@ def draw(visits: pl.DataFrame, table: pl.DataFrame, folder: Path) -> None:
         span = (pl.col("subject_id") == patient) & pl.col("time").is_between(
             time - WEEKS / 2, time + WEEKS / 2
         )
-        most = max(most, (table.filter(span)["released"].sum(), span), key=lambda each: each[0])
+        most = max(most, (int(table.filter(span)["released"].sum()), span), key=lambda each: each[0])
     start = visits.filter(most[1])["time"].min()
     days = ((pl.col("time") - start).dt.total_hours() / 24).alias("time")  # the demo's dates are shifted
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), width_ratios=(1, 1.3))
