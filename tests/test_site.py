@@ -150,3 +150,25 @@ def test_the_page_of_commands_has_every_command_and_flag() -> None:
 def test_links_of_root_pages_are_turned_to_the_site() -> None:
     said = "[a](docs/a.md), [b](CHANGELOG.md), [c](src/safeimpute/x.py)"
     assert site_links(said) == "[a](a.md), [b](changelog.md), c"
+
+
+WITHOUT_COMMAND = {  # pages with many numbers that nothing here measured, or can measure again
+    "comparison.md",  # versions of other packages
+    "design.md",  # the first build, whose scripts are gone
+}
+
+
+def _names_command(text: str) -> bool:
+    return bool(
+        re.search(r"(?:`|^\s*(?:\$ )?)[^`\n]*(?:python |safeimpute |make )[\w./-]", text, re.MULTILINE)
+    )
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_pages_with_many_numbers_name_the_command_that_made_them(page: Path) -> None:
+    text = text_of(page)
+    sections = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    for section in sections:
+        plain = re.sub(r"`[^`]*`", "", section)
+        if len(re.findall(r"\d\.\d", plain)) >= 20 and page.name not in WITHOUT_COMMAND:
+            assert _names_command(section) or _names_command(sections[0]), section.splitlines()[0]
