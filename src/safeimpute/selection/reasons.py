@@ -24,6 +24,6 @@ WHAT_HELPS = {
     OUT_OF_RANGE: "a look at the unit: name it with --unit, or --unit-of where the file has another one",
     OUT_OF_SCOPE: "measured visits like this one; or measure it: no level or tolerance changes this reason",
     RISK_ABOVE_CAP: "a higher --risk-cap, or none",
-    NOT_PROMISED: "what the run says: it names how many visits and patients would do, and the level that works",
+    NOT_PROMISED: "what the run says: how many measured visits and patients the level needs, and how many there are",
     NOT_FILLED: "let the other tool fill in every hole; what it leaves empty stays withheld",
 }
