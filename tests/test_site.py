@@ -172,3 +172,14 @@ def test_pages_with_many_numbers_name_the_command_that_made_them(page: Path) -> 
         plain = re.sub(r"`[^`]*`", "", section)
         if len(re.findall(r"\d\.\d", plain)) >= 20 and page.name not in WITHOUT_COMMAND:
             assert _names_command(section) or _names_command(sections[0]), section.splitlines()[0]
+
+
+def test_every_statement_about_another_package_has_its_source() -> None:
+    table = text_of(DOCS / "comparison.md").split("| feature |")[1].split("\n\n")[0].splitlines()[2:]
+    assert len(table) >= 9
+    for row in table:
+        feature, *cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert len(cells) == 6, feature
+        for cell in cells[:-1]:
+            unsaid = cell in {"not found", "does not apply", "Python"}
+            assert unsaid or "](https://" in cell, f"{feature}: {cell}"
