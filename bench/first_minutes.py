@@ -63,7 +63,7 @@ def typed(command: list[str], place: Path, good: int = 0, environment: dict[str,
         sys.exit(
             f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout[-1500:]}{done.stderr[-1500:]}"
         )
-    said = (done.stdout.strip() or done.stderr.strip()) if good == 0 else done.stderr.strip()
+    said = (done.stderr if good else done.stdout).strip()
     return said.splitlines()[-1] if said else ""
 
 
