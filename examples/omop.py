@@ -57,15 +57,12 @@ def draw(visits: Path, summary: dict[str, object], folder: Path) -> None:
     left.set_xlim(0, 112)
     said = re.search(r"patients worth (\d+); these are worth \d+ and (\d+)", json.dumps(summary))
     if said is None:
-        right.set_title("Nothing was refused")
-    else:
-        needed, there = int(said[1]), int(said[2])
-        bars = right.bar(
-            ["needed at\nlevel 20 %", "there"], [needed, there], color=[LEVEL, WITHHELD], width=0.55
-        )
-        right.bar_label(bars, padding=3)
-        right.set_title("Why nothing was released:\npatients that can vouch")
-        right.margins(y=0.15)
+        raise SystemExit("something was promised here, or the summary says otherwise why not")
+    needed, there = int(said[1]), int(said[2])
+    bars = right.bar(["needed at\nlevel 20 %", "there"], [needed, there], color=[LEVEL, WITHHELD], width=0.55)
+    right.bar_label(bars, padding=3)
+    right.set_title("Why nothing was released:\npatients that can vouch")
+    right.margins(y=0.15)
     save(figure, folder, "omop")
 
 
