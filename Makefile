@@ -6,7 +6,7 @@ BASELINES := .venv-baselines
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-full lint types house bench study results benchmark pictures baselines clean
+.PHONY: demo test test-full lint types house bench study results benchmark pictures baselines docs examples wheel clean
 
 demo: $(VENV)/.demo
 	$(BIN)/safeimpute demo
@@ -18,8 +18,8 @@ test-full: $(VENV)/.full $(BASELINES)/.done
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m full
 
 lint: $(VENV)/.test
-	$(BIN)/ruff format --check src tests bench
-	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench examples
+	$(BIN)/ruff check src tests bench examples
 	$(BIN)/lint-imports --no-cache
 
 types: $(VENV)/.test
@@ -60,6 +60,20 @@ benchmark: $(VENV)/.test $(BASELINES)/.done
 # HyperImpute and GAIN need older libraries: an environment of their own, pinned to the last package.
 baselines: $(BASELINES)/.done
 
+# The documentation site in out/site; a warning or a broken link is an error. Opens from files, without a network.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open out/site/index.html"
+
+# Every example anew, with the figures the site shows; those on clinical data need SAFEIMPUTE_DATA.
+examples: $(VENV)/.demo
+	OMP_NUM_THREADS=1 $(BIN)/python bench/run_examples.py --figures docs/images/examples
+
+# Wheel and source in dist/, and the wheel tried in an environment of its own, extras resolved.
+wheel: $(VENV)/.test
+	$(BIN)/pip install --quiet build
+	$(BIN)/python bench/package.py dist --clean --extras
+
 pictures: $(VENV)/.test demo
 	$(BIN)/python bench/pictures.py out/demo docs/images
 
@@ -73,9 +87,14 @@ $(VENV)/.test: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet -e '.[test]'
 	touch $@ $(VENV)/.demo
 
+$(VENV)/.docs: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -e '.[docs]'
+	touch $@ $(VENV)/.demo
+
 $(VENV)/.full: $(VENV)/.test
 	$(BIN)/pip install --quiet -e '.[full]'
-	touch $@
+	touch $@ $(VENV)/.docs
 
 $(BASELINES)/.done: baselines-requirements.txt constraints.txt
 	test -x $(BASELINES)/bin/python || $(PYTHON) -m venv $(BASELINES)

@@ -167,6 +167,7 @@ def test_type_1_diabetes_is_what_the_dictionary_of_diagnoses_calls_so(
 ) -> None:
     known = pl.read_csv(clinical_data / "mimic3_demo" / "D_ICD_DIAGNOSES.csv.gz", infer_schema=False)
     named = known.rename(str.lower).filter(
-        pl.col("icd9_code").str.starts_with("250") & pl.col("long_title").str.contains("type I ", literal=True)
+        pl.col("icd9_code").str.starts_with("250")
+        & pl.col("long_title").str.contains("type I ", literal=True)
     )
     assert set(named["icd9_code"]) == set(catalogue.diabetes["type1"].icd9)

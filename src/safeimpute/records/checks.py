@@ -31,7 +31,8 @@ def require_columns(frame: pl.DataFrame, names: Iterable[str], purpose: str) -> 
             hint = f" Did you mean {close[0]!r}?" if close else ""
             raise VisitsError(
                 f"column {name!r} ({purpose}) is not in the table.{hint} "
-                f"Columns found: {', '.join(map(repr, frame.columns[:20]))}."
+                f"Columns found: {', '.join(map(repr, frame.columns[:20]))}. If one of them holds it, rename that: "
+                f"--columns 'THEIRS={name}', or columns= of read_visits."
             )
 
 

@@ -17,3 +17,13 @@ IN_WORDS = {
     NOT_PROMISED: "nothing could be promised on this table",
     NOT_FILLED: "the tool that imputed gave no value",
 }
+
+WHAT_HELPS = {
+    RISK_ABOVE_CUTOFF: "a wider tolerance or a higher level, chosen before looking; more patients with measured values",
+    NO_EVIDENCE: "other labs of the same visit, or any other value of the patient, in the table",
+    OUT_OF_RANGE: "a look at the unit: name it with --unit, or --unit-of where the file has another one",
+    OUT_OF_SCOPE: "measured visits like this one; or measure it: no level or tolerance changes this reason",
+    RISK_ABOVE_CAP: "a higher --risk-cap, or none",
+    NOT_PROMISED: "what the run says: how many measured visits and patients the level needs, and how many there are",
+    NOT_FILLED: "let the other tool fill in every hole; what it leaves empty stays withheld",
+}
