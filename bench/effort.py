@@ -105,7 +105,8 @@ def table(path: Path) -> str:
             for level in LEVELS
         )
         lines.append(
-            f"| {name} | {full[0]['visits']:,} | {len(seeds)} | {cost:.2f} | {worse.mean():.3f}{se} | {ranked} | {power} |"
+            f"| {name} | {full[0]['visits']:,} | {len(seeds)} | {cost:.2f} | {worse.mean():.3f}{se} | {ranked} | "
+            f"{power} |"
         )
     cost, worse = np.mean(ratios, axis=0)
     lines.append(f"| **mean of {len(ratios)}** | | | {cost:.2f} | {worse:.4f} | | |")
