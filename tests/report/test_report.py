@@ -12,7 +12,8 @@ from safeimpute.errors import OptionError
 from safeimpute.evaluation.run_summary import Histogram, RunSummary
 from safeimpute.evaluation.summary import as_second_look
 from safeimpute.report.charts import draw_charts
-from safeimpute.report.content import answer, nothing_released, page_content
+from safeimpute.report.content import answer, page_content
+from safeimpute.report.doubts import nothing_released
 from safeimpute.report.html import render_report, write_report
 from safeimpute.report.manifest import InputRecord, Manifest
 from safeimpute.report.palette import number, percent

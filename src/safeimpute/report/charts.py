@@ -9,6 +9,7 @@ from markupsafe import Markup
 from safeimpute.evaluation.data_profile import CountHistogram
 from safeimpute.evaluation.run_summary import (
     CalibrationPoint,
+    Doubt,
     GatheringSummary,
     Histogram,
     LevelOutcome,
@@ -41,6 +42,7 @@ def draw_charts(summary: RunSummary) -> dict[str, Markup | None]:
     return {
         "by_risk": released_and_withheld(summary["by_risk"], "Risk", None, limits, show="{:g}".format),
         "measuring": measuring and chances(measuring["calibration"], target),
+        "sensitivity": doubts(summary["sensitivity"], summary["released"]),
         "curve": trade_off(summary["curve"], summary["fdr"]),
         "by_value": released_and_withheld(summary["by_value"], with_unit(f"Imputed {target}", unit), unit),
         "by_gap": released_and_withheld(summary["by_gap"], f"Days since {target} was last measured", "days"),
@@ -91,6 +93,26 @@ def chances(groups: Sequence[CalibrationPoint], target: str) -> Markup | None:
         told = f"{group['visits']:,} visits: {percent(group['predicted'])} predicted"
         tip = f"{told}, {percent(group['observed'])} unmeasured"
         plot.dot(group["predicted"], group["observed"], RELEASED, tip, radius=4.6)
+    return plot.markup()
+
+
+def doubts(rows: Sequence[Doubt], released: int) -> Markup | None:
+    """What would still be released, by how far an unseen reason may shift the odds of being measured."""
+    if not rows or not released:
+        return None
+    names = [f"{row['gamma']:g}" for row in rows]
+    label = "Odds of being measured off by a factor of"
+    x = Axis(
+        -0.5, len(rows) - 0.5, tuple(map(float, range(len(rows)))), label, lambda place: names[round(place)]
+    )
+    top = max(row["released"] for row in rows)
+    plot = start_plot(x, from_zero(top, "Values still released", number, whole=True), "Sensitivity")
+    for place, row in enumerate(rows):
+        count = row["released"]
+        if count:
+            tip = f"By a factor of {names[place]}: {count:,} released"
+            plot.bar(place - 0.36, place + 0.36, 0, count, RELEASED, tip)
+        plot.note(place, count + 0.03 * plot.y.high, f"{count:,}", "middle")
     return plot.markup()
 
 
