@@ -2,78 +2,62 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("fastapi", reason="the review page needs the extra: pip install 'safeimpute[web]'")
 pytest.importorskip("playwright.sync_api", reason="browser tests need Playwright: pip install playwright")
 
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser
 
+from helpers.page_checks import faults
 from helpers.review_page import opened, phone, sign
 from helpers.review_run import Server
 
 STYLE = Path(__file__).parents[2] / "src" / "safeimpute" / "web" / "static" / "page.css"
-AXE = Path(__file__).parent / "axe" / "axe.min.js"
-CHECKED = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-
-
-def _faults(page: Page) -> list[str]:
-    """What axe finds wrong, one line each."""
-    if not page.evaluate("'axe' in window"):
-        page.evaluate(
-            AXE.read_text(encoding="utf-8")
-        )  # as a debugger would: the page's policy stays in force
-    found: dict[str, Any] = page.evaluate("tags => axe.run(document, { runOnly: tags })", CHECKED)
-    return [
-        f"{fault['id']}: {node['html'][:120]} {node['failureSummary'][:200]}"
-        for fault in found["violations"]
-        for node in fault["nodes"]
-    ]
 
 
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.full), "dark"])
 def test_the_page_has_no_fault_on_a_wide_screen(browser: Browser, server: Server, scheme: str) -> None:
     with opened(browser, server, color_scheme=scheme) as page:
         page.wait_for_selector("#detail .value")
-        assert _faults(page) == []  # who is reviewing?
+        assert faults(page) == []  # who is reviewing?
         sign(page, "Ada")
         page.click("#promise-box summary")
-        assert _faults(page) == []
+        assert faults(page) == []
         page.keyboard.press("Escape")
         page.click("#told-more summary")
         page.keyboard.press("?")
-        assert _faults(page) == []
+        assert faults(page) == []
         page.keyboard.press("Escape")
         page.keyboard.press("e")
-        assert _faults(page) == []
+        assert faults(page) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.full)])
 def test_the_page_has_no_fault_on_a_phone(browser: Browser, server: Server, scheme: str) -> None:
     with phone(browser, server, color_scheme=scheme) as page:
         sign(page, "Ada")
-        assert _faults(page) == []
+        assert faults(page) == []
         page.locator("#patients button").first.tap()
         page.wait_for_selector("#detail .value")
-        assert _faults(page) == []
+        assert faults(page) == []
 
 
 def test_the_report_has_no_fault(browser: Browser, run_folder: Path) -> None:
     page = browser.new_page()
     page.goto((run_folder / "report.html").as_uri())
     page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
-    assert _faults(page) == []
+    assert faults(page) == []
     page.close()
 
 
-def test_axe_does_find_faults(browser: Browser) -> None:
+def test_axe_does_findfaults(browser: Browser) -> None:
     """The check itself: grey on grey and a nameless button must not pass."""
     page = browser.new_page()
     poor = "<h1 style='color:#999;background:#888'>grey on grey</h1><button></button>"
     page.set_content(f"<html lang=en><title>poor</title><main>{poor}</main>")
-    found = {line.partition(":")[0] for line in _faults(page)}
+    found = {line.partition(":")[0] for line in faults(page)}
     assert {"color-contrast", "button-name"} <= found
     page.close()
 
