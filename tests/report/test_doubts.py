@@ -33,6 +33,7 @@ def test_an_empty_release_names_the_nearest_settings(summary: RunSummary, manife
     assert "at a level of 45 %: about 33 values" in page
     assert "with a tolerance of 30 % of the true value: about 21 values" in page
     assert "exploration, not a promise" in page
+    assert "At a level of" not in page  # said once, by the finer grid
     assert "Next step" not in render_report(summary, manifest, _grid(summary))
 
 

@@ -31,6 +31,7 @@ def page_content(
     summary: RunSummary, manifest: Manifest, sliders: SliderGrid | None = None
 ) -> dict[str, Any]:
     """Everything the page says apart from its charts; `sliders` are the outcomes of other settings, where known."""
+    nearest = next_settings(summary, sliders)
     return {
         "target": plain_text(summary["target"], 60),
         "title": plain_text(lab_title(summary["target"]), 60),
@@ -39,8 +40,8 @@ def page_content(
         "setting": _setting(summary),
         "release_bar": _release_bar(summary),
         "withheld_reasons": _withheld_reasons(summary),
-        "nothing_released": nothing_released(summary),
-        "next_steps": next_settings(summary, sliders),
+        "nothing_released": nothing_released(summary, nearest_follows=bool(nearest)),
+        "next_steps": nearest,
         "promise": _promise(summary),
         "cutoffs": [sentence(each["words"]) for each in summary["cutoffs"] if not each["group"]],
         "group_rows": _group_rows(summary),

@@ -5,8 +5,11 @@ from safeimpute.evaluation.run_summary import RunSummary, SliderGrid
 from safeimpute.report.palette import percent, sentence
 
 
-def nothing_released(summary: RunSummary) -> str:
-    """Why a release is empty and what would help; empty where something was released, or nothing could be."""
+def nothing_released(summary: RunSummary, *, nearest_follows: bool = False) -> str:
+    """Why a release is empty and what would help; empty where something was released, or nothing could be.
+
+    The next level of the curve is named unless the nearest settings follow, which know it more finely.
+    """
     if summary["released"] or not summary["missing"] or summary["no_promise"]:
         return ""
     confident = summary["promise_kind"] == "confident"
@@ -16,7 +19,7 @@ def nothing_released(summary: RunSummary) -> str:
         "tolerance or a higher level, chosen before looking."
     )
     reached = [p for p in summary["curve"] if p["released"] and p["fdr"] >= summary["fdr"]]
-    if not reached:
+    if nearest_follows or not reached:
         return said
     level, values = percent(reached[0]["fdr"]), f"{reached[0]['released']:,}"
     average = ", promised on average only," if confident else ""

@@ -152,7 +152,7 @@ function drawTarget(picture, course, run, across, width, main, choose) {
 
 // Withheld intervals can be far wider than anything else; they are cut at the edge rather than flatten the rest.
 function reach(imputations) {
-  const far = imputations.flatMap((each) => (each.released ? [each.value, each.lower, each.upper] : [each.value]));
+  const far = imputations.flatMap((each) => [each.value, ...(each.acceptable ?? []), ...(each.released ? [each.lower, each.upper] : [])]);
   return far.filter((value) => value !== null);
 }
 

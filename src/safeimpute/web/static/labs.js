@@ -11,7 +11,7 @@ export function startLabs(run, subject) {
   byId("labs").hidden = false;
   byId("lab-list").replaceChildren(...run.labs.map(chip));
   const sum = (name) => run.labs.reduce((total, each) => total + each[name], 0);
-  byId("all-labs").textContent = `All ${run.labs.length} labs: ${number(sum("released"))} of ${number(sum("missing"))} released,`;
+  byId("all-labs").textContent = `All ${run.labs.length} labs: ${number(sum("released"))} of ${number(sum("missing"))} released`;
   keepInSight();
 }
 

@@ -47,7 +47,7 @@ function row(patient) {
   const button = el("button", { type: "button", "data-patient": patient.patient },
     el("span", { class: "who" }, `Patient ${plain(patient.subject, 40)}`),
     el("span", { class: "need" }, patient.open ? quantity(patient.open_value, list.unit) : "nothing open"),
-    el("span", { class: "muted" }, `${patient.released} released, ${withheld} withheld`),
+    el("span", { class: "muted" }, `${patient.released ? `${patient.released} released, ` : ""}${withheld} withheld`),
     el("span", { class: "muted done" }, standing(patient)));
   button.addEventListener("click", () => list.choose(patient.patient));
   if (patient.patient === list.open) button.setAttribute("aria-current", "true");
