@@ -1,5 +1,6 @@
 """The report's pictures as inline SVG, each from the run's summary alone."""
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal
@@ -27,10 +28,11 @@ from safeimpute.report.palette import (
     quantity,
     with_unit,
 )
-from safeimpute.report.svg import Axis, from_zero, nice_ticks, start_plot
+from safeimpute.report.svg import Axis, Plot, from_zero, nice_ticks, start_plot
 from safeimpute.runtime.text import plain_text
 
 MOST_LEVEL = 0.5
+LEAST_ROOM = 0.13  # of the axis, for a number above a line
 
 
 def draw_charts(summary: RunSummary) -> dict[str, Markup | None]:
@@ -148,12 +150,22 @@ def released_and_withheld(
             plot.bar(low, high, 0, kept, RELEASED, tip)
         if total > kept:
             plot.bar(low, high, kept, total, WITHHELD, tip)
-    for limit in limits:
-        if x.low <= limit <= x.high:
-            plot.line([(limit, 0.0), (limit, y.high)], INK, "none", 1.6)
-            side = "end" if limit > (x.low + x.high) / 2 else "start"
-            plot.note(limit, 1.03 * y.high, f"cut-off {number(limit)}", side)
+    _mark_cutoffs(plot, sorted({limit for limit in limits if x.low <= limit <= x.high}))
     return plot.markup()
+
+
+def _mark_cutoffs(plot: Plot, limits: Sequence[float]) -> None:
+    """A line at each; of several only the numbers stand above them, where there is room."""
+    x, top = plot.x, plot.y.high
+    named = -math.inf
+    for limit in limits:
+        plot.line([(limit, 0.0), (limit, top)], INK, "none", 1.6)
+        if len(limits) == 1:
+            side = "end" if limit > (x.low + x.high) / 2 else "start"
+            plot.note(limit, 1.03 * top, f"cut-off {number(limit)}", side)
+        elif limit - named > LEAST_ROOM * (x.high - x.low):
+            plot.note(limit, 1.03 * top, number(limit), "middle")
+            named = limit
 
 
 def gathering(found: Sequence[GatheringSummary], by: str, level: float) -> Markup | None:
