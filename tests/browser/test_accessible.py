@@ -34,7 +34,8 @@ def test_the_page_has_no_fault_on_a_wide_screen(browser: Browser, server: Server
         assert faults(page) == []
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_has_no_fault_on_a_phone(browser: Browser, server: Server, scheme: str) -> None:
     with phone(browser, server, color_scheme=scheme) as page:
         sign(page, "Ada")

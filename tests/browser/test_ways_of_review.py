@@ -11,16 +11,22 @@ import pytest
 pytest.importorskip("fastapi", reason="the review page needs the extra: pip install 'safeimpute[web]'")
 pytest.importorskip("playwright.sync_api", reason="browser tests need Playwright: pip install playwright")
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from helpers.review_page import only_look, opened, phone
 from helpers.review_run import Server, running_server, shared_run
 
+ASIDE = 0  # the patient whose measured values are set aside
+
 
 @pytest.fixture(scope="module")
 def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server whose log these tests alone write to."""
+    """A server whose log these tests alone write to; of one patient the measured values are marked as set aside."""
     folder = Path(shutil.copytree(shared_run(tmp_path_factory), tmp_path_factory.mktemp("ways") / "run"))
+    visits = pl.read_parquet(folder / "review" / "visits.parquet")
+    one = (pl.col("patient") == ASIDE) & pl.col("lab.cholesterol").is_not_null()
+    marked = visits.with_columns(set_aside=pl.when(one).then(pl.lit("to check the promise")))
+    marked.write_parquet(folder / "review" / "visits.parquet")
     with running_server(folder) as server:
         yield server
 
@@ -165,3 +171,36 @@ def test_the_first_value_can_be_judged(browser: Browser, own_server: Server) -> 
         expect(page.locator("#chart .limit").first).to_be_attached()
         expect(page.locator("#title")).to_have_text("Total cholesterol")
         expect(page.locator("#other-labs svg")).to_contain_text("Alkaline phosphatase")
+
+
+def test_values_set_aside_are_drawn_and_marked(browser: Browser, own_server: Server) -> None:
+    with opened(browser, own_server) as page:
+        page.wait_for_selector("#detail .value")
+        only_look(page)
+        expect(page.locator("#legend-aside")).to_be_hidden()
+        page.goto(f"{own_server.base}/#patient={ASIDE}")
+        page.reload()
+        squares = page.locator("#chart rect.aside")
+        expect(squares.first).to_be_visible()
+        assert page.locator("#chart circle.measured").count() == 0
+        expect(page.locator("#legend-aside")).to_have_text("measured, set aside to check the promise")
+        squares.first.hover()
+        expect(page.locator("#tip")).to_contain_text("set aside to check the promise, not used")
+
+
+def test_an_empty_release_says_what_would_release(browser: Browser, own_server: Server) -> None:
+    step = {"fdr": 0.3, "tolerance": "20%", "tolerance_in_words": "20 %", "changes": "level", "released": 41}
+    told = {"released": 0, "next_steps": [step | {"risky": 0.04}]}
+
+    def empty(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json=answer.json() | told)
+
+    with opened(browser, own_server) as page:
+        page.route("**/api/run", empty)
+        page.reload()
+        page.wait_for_selector("#patients button")
+        expect(page.locator("#next")).to_contain_text(
+            "With a level of 30 %: about 41 values, 4 % of measured"
+        )
+        expect(page.locator("#next .flag")).to_have_text("Exploration, not a promise")

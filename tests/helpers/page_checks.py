@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 AXE = Path(__file__).parents[1] / "browser" / "axe" / "axe.min.js"
 CHECKED = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 A4_INSIDE = 695  # CSS pixels between the page's margins
-OVER = """width => [...document.querySelectorAll('main *, header *')]
+OVER = """width => [...document.querySelectorAll('body *')]
   .filter((each) => each.getClientRects().length
     && (each.getBoundingClientRect().right > width + 1 || (each.scrollWidth > each.clientWidth + 1
       && getComputedStyle(each).overflowX !== 'visible')))
