@@ -92,6 +92,7 @@ def test_the_whole_review_by_touch(browser: Browser, own_server: Server) -> None
         page.fill("#name", "Tia")
         page.locator("#who button[value=start]").tap()
         page.locator("#patients button").nth(2).tap()
+        expect(page.locator("#detail .value")).to_be_visible()
         _within_reach(page)
         page.locator("#acts [data-act=accept]").tap()
         expect(page.locator("#history")).to_contain_text("Tia accepted")
