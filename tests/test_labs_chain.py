@@ -120,7 +120,7 @@ def test_one_page_reviews_all_labs(folder: Path) -> None:
         assert client.get("/labs/1/api/run").status_code == 403
         first = client.get(f"/?token={review.ACCESS.token}")
         assert first.url.path == "/labs/1/"
-        assert 'id="lab"' in first.text
+        assert 'id="lab-list"' in first.text
         told = client.get("/labs/2/api/run").json()
         assert told["target"] == "second"
         assert [each["lab"] for each in told["labs"]] == list(LABS)

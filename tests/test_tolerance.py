@@ -31,3 +31,18 @@ def test_an_error_that_reaches_the_tolerance_is_risky() -> None:
     assert parse_tolerance(0.5).risky(value, truth)[:2].tolist() == [True, False]
     assert parse_tolerance("10%").risky(value, truth)[2:4].tolist() == [True, False]
     assert parse_tolerance("10% or 6").risky(value, truth)[2:].tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize("given", [0.5, "20%", "10% or 6", "30% or 0.1"])
+@pytest.mark.parametrize("value", [0.4, 6.1, 55.0, 300.0, -12.0])
+def test_the_acceptable_true_values_are_those_that_are_not_risky(given: float | str, value: float) -> None:
+    """Just inside the band the value is acceptable, just outside it is risky."""
+    tolerance = parse_tolerance(given)
+    low, high = tolerance.acceptable_truth(value)
+    step = 1e-6 * max(1.0, abs(value))
+    truth = np.array([low - step, low + step, value, high - step, high + step])
+    assert tolerance.risky(np.full(5, value), truth).tolist() == [True, False, False, False, True]
+
+
+def test_a_share_of_all_accepts_every_larger_truth() -> None:
+    assert parse_tolerance("100%").acceptable_truth(5.0)[1] == np.inf

@@ -32,6 +32,14 @@ class Tolerance:
         allowed = self.allowed(truth)
         return np.abs(value - truth) >= allowed - 1e-12 * np.maximum(1.0, np.abs(truth))
 
+    def acceptable_truth(self, value: float) -> tuple[float, float]:
+        """The true values between which an imputed value is not risky; infinite where the share is 100 % or more."""
+        if value < 0:
+            low, high = self.acceptable_truth(-value)
+            return -high, -low
+        far = value / (1.0 - self.share) if self.share < 1.0 else np.inf
+        return min(value - self.absolute, value / (1.0 + self.share)), max(value + self.absolute, far)
+
     def describe(self, unit: str | None = None) -> str:
         """The tolerance in words."""
         share = f"{100 * self.share:g} % of the true value"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helpers.review_page import only_look, opened
 from helpers.review_run import Server, running_server, shared_run
 
 if TYPE_CHECKING:
@@ -42,20 +43,8 @@ def browser() -> "Iterator[Browser]":
 
 @pytest.fixture
 def page(browser: "Browser", server: Server) -> "Iterator[Page]":
-    """A fresh page whose every complaint and every request off this machine fails the test."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
-    page = context.new_page()
-    wrong: list[str] = []
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("request", lambda request: _note_foreign(request.url, server.base, wrong))
-    page.goto(server.address)
-    page.wait_for_selector("#detail .value")
-    yield page
-    context.close()
-    assert wrong == []
-
-
-def _note_foreign(url: str, base: str, wrong: list[str]) -> None:
-    if not url.startswith((f"{base}/", "data:", "file:")):
-        wrong.append(f"asked for {url}")
+    """A fresh page on a wide screen, of somebody who has not said who they are."""
+    with opened(browser, server, viewport={"width": 1440, "height": 900}) as page:
+        page.wait_for_selector("#detail .value")
+        only_look(page)
+        yield page

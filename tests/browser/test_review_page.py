@@ -1,5 +1,6 @@
 """The review page in a real browser, as a reviewer uses it."""
 
+import re
 from pathlib import Path
 
 import polars as pl
@@ -10,12 +11,8 @@ pytest.importorskip("playwright.sync_api", reason="browser tests need Playwright
 
 from playwright.sync_api import Browser, Page, Route, expect
 
+from helpers.review_page import sign
 from helpers.review_run import FORMULA_ID, HTML_ID, Server
-
-
-def _sign(page: Page, name: str) -> None:
-    page.fill("#reviewer", name)
-    page.keyboard.press("Escape")
 
 
 def _find(page: Page, text: str) -> None:
@@ -46,6 +43,7 @@ def test_filtering_changes_what_is_listed(page: Page, run_folder: Path) -> None:
     withheld = table.filter(~pl.col("released"))
     expect(page.locator("#found")).to_contain_text(f"{withheld['subject_id'].n_unique()} patients")
     expect(page.locator("#found")).to_contain_text(f"{len(withheld):,} values")
+    page.click("#more-filters summary")
     page.fill("[name=value_from]", "300")
     expect(page.locator("#found")).to_contain_text(f"{int((withheld['value'] >= 300).sum()):,} values")
 
@@ -64,11 +62,15 @@ def test_a_patient_shows_released_and_withheld_points_and_why(page: Page, run_fo
     page.keyboard.press("Enter")
     expect(page.locator("#detail .state")).to_have_text(f"Withheld: {reason}")
     expect(page.locator("[data-act=accept]")).to_be_disabled()
-    expect(page.locator("#detail dl")).to_contain_text("Released up to a risk of")
+    expect(page.locator("#detail .risk-scale")).to_have_attribute(
+        "aria-label", re.compile(r"Risk .+, cut-off")
+    )
     page.locator("g.mark.released").first.hover()
     expect(page.locator("#tip")).to_contain_text("90 % interval")
     page.locator("g.mark.released").first.click()
     expect(page.locator("#detail .state")).to_have_text("Released")
+    expect(page.locator("#because")).to_contain_text(re.compile(r"rests .*on ", re.IGNORECASE))
+    expect(page.locator("#band")).to_be_visible()
     expect(page.locator("#detail .value")).to_contain_text("mg/dL")
     expect(page.locator("#detail")).to_contain_text("What carried this value")
     expect(page.locator("#detail")).to_contain_text("Nothing is set aside")
@@ -120,7 +122,7 @@ def test_the_button_starts_a_run_that_ends_in_a_labelled_report(page: Page, run_
 
 
 def test_an_accepted_value_is_kept_and_exported(page: Page, tmp_path: Path) -> None:
-    _sign(page, "Ada")
+    sign(page, "Ada")
     page.keyboard.press("a")
     expect(page.locator("#history")).to_contain_text("Ada accepted")
     value, subject = page.inner_text("#detail .value"), page.inner_text("#subject").removeprefix("Patient ")
@@ -129,6 +131,7 @@ def test_an_accepted_value_is_kept_and_exported(page: Page, tmp_path: Path) -> N
     expect(page.locator("g.mark.accepted")).to_have_count(1)
     page.locator("g.mark.accepted").click()
     expect(page.locator("#history")).to_contain_text("Ada accepted")
+    page.click("#export-box summary")
     for kind in ("csv", "parquet"):
         with page.expect_download() as started:
             page.click(f"#export-{kind}")
@@ -143,12 +146,14 @@ def test_an_accepted_value_is_kept_and_exported(page: Page, tmp_path: Path) -> N
 
 def test_a_decision_needs_a_name(page: Page) -> None:
     page.keyboard.press("r")
-    expect(page.locator("#announce")).to_contain_text("Enter your name first")
-    expect(page.locator("#reviewer")).to_be_focused()
+    expect(page.locator("#name")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator("#announce")).to_contain_text("a decision needs a name")
+    expect(page.locator("#history")).to_have_text("Not yet decided.")
 
 
 def test_reject_comment_and_undo_by_keyboard_alone(page: Page) -> None:
-    _sign(page, "Ben")
+    sign(page, "Ben")
     _next_patient(page)
     page.keyboard.press("r")
     expect(page.locator("#history")).to_contain_text("Ben rejected")
@@ -169,7 +174,7 @@ def test_reject_comment_and_undo_by_keyboard_alone(page: Page) -> None:
 
 def test_a_key_that_overtakes_the_page_decides_nothing(page: Page) -> None:
     """A decision pressed while the next patient is still loading must hit neither patient."""
-    _sign(page, "Cleo")
+    sign(page, "Cleo")
 
     def late(route: Route) -> None:
         page.wait_for_timeout(300)
@@ -200,16 +205,16 @@ def test_an_identifier_never_acts(page: Page, run_folder: Path, hostile: str) ->
 
 
 def test_two_reviewers_see_each_other(page: Page, browser: Browser, server: Server) -> None:
-    _sign(page, "Ada")
+    sign(page, "Ada")
     for _ in range(3):
         _next_patient(page)
     other = browser.new_context().new_page()
     other.goto(server.address)
     other.wait_for_selector("#detail .value")
+    sign(other, "Ben")
     subject = page.inner_text("#subject")
     page.keyboard.press("r")
     expect(page.locator("#history")).to_contain_text("Ada rejected")
-    _sign(other, "Ben")
     _find_exactly(other, subject)
     other.locator("g.mark.rejected").first.click()
     expect(other.locator("#history")).to_contain_text("Ada rejected")
@@ -248,6 +253,8 @@ def test_the_report_opens_from_the_page_and_explains_itself(page: Page, server: 
 @pytest.mark.parametrize("width", [1440, 390])
 def test_nothing_runs_over_the_edge(page: Page, run_folder: Path, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.evaluate("document.body.classList.remove('showing-patient')")  # back to the list on a phone
     for tab in ("review", "explore"):
         page.click(f"#tab-{tab}")
         assert page.evaluate("document.documentElement.scrollWidth") <= width

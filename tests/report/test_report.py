@@ -12,7 +12,8 @@ from safeimpute.errors import OptionError
 from safeimpute.evaluation.run_summary import Histogram, RunSummary
 from safeimpute.evaluation.summary import as_second_look
 from safeimpute.report.charts import draw_charts
-from safeimpute.report.content import answer, nothing_released, page_content
+from safeimpute.report.content import answer, page_content
+from safeimpute.report.doubts import nothing_released
 from safeimpute.report.html import render_report, write_report
 from safeimpute.report.manifest import InputRecord, Manifest
 from safeimpute.report.palette import number, percent
@@ -103,6 +104,18 @@ def test_the_cutoff_stands_in_words_and_on_the_risk(summary: RunSummary, manifes
     assert chart is not None
     assert "cut-off 0.433" in chart
     assert str(chart) in page
+
+
+def test_cutoffs_of_groups_do_not_stand_on_one_another(summary: RunSummary) -> None:
+    several = [
+        {**summary["cutoffs"][0], "risk": risk, "group": f"{risk}"} for risk in (0.2, 0.41, 0.433, 0.433)
+    ]
+    chart = draw_charts(cast("RunSummary", {**summary, "cutoffs": several}))["by_risk"]
+    assert chart is not None
+    assert "cut-off" not in chart
+    assert ">0.200<" in chart
+    assert ">0.410<" in chart
+    assert ">0.433<" not in chart
 
 
 def test_who_gets_measured_is_told(summary: RunSummary, manifest: Manifest) -> None:

@@ -14,7 +14,7 @@ from helpers.review_client import TestClient, reviewing
 from helpers.review_run import FORMULA_ID, HTML_ID
 from safeimpute.errors import OptionError
 from safeimpute.web.decisions import DecisionLog
-from safeimpute.web.patients import PAGE_SIZE
+from safeimpute.web.patients import NEAR_DAYS, PAGE_SIZE
 from safeimpute.web.run_data import RunData, read_run
 from safeimpute.web.server import log_beside
 
@@ -46,12 +46,25 @@ def test_the_run_is_told_with_its_promise(client: TestClient, run: RunData) -> N
     assert told["withheld"] > 0
 
 
-def test_the_list_holds_every_patient_once_riskiest_first(client: TestClient, run: RunData) -> None:
+def test_the_list_holds_every_patient_once_near_and_riskiest_first(client: TestClient, run: RunData) -> None:
+    """First values that can be compared with a measured one nearby; among those, and after them, the riskiest."""
     rows = _rows(client)
     assert sorted(row["patient"] for row in rows) == sorted(run.imputations["patient"].unique())
     assert sum(row["imputations"] for row in rows) == len(run.imputations)
-    risks = [row["open_risk"] for row in rows if row["open_risk"] is not None]
-    assert risks == sorted(risks, reverse=True)
+    near = [row["comparable"] for row in rows]
+    assert near == sorted(near, reverse=True)
+    assert any(near)
+    for kind in (True, False):
+        needs = [row["need"] for row in rows if row["comparable"] == kind and row["need"] is not None]
+        assert needs == sorted(needs, reverse=True)
+    within = pl.col("released") & (pl.col("nearest") <= NEAR_DAYS)
+    assert {row["patient"] for row in rows if row["comparable"]} == set(
+        run.imputations.filter(within)["patient"]
+    )
+    first = client.get(f"/api/patients/{rows[0]['patient']}").json()["imputations"]
+    led = next(each for each in first if each["value"] == rows[0]["open_value"])
+    assert led["released"]
+    assert led["nearest"] <= NEAR_DAYS
     assert len(client.get("/api/patients").json()["rows"]) == PAGE_SIZE
 
 
@@ -102,6 +115,60 @@ def test_a_course_shows_what_was_measured_and_why(client: TestClient, run: RunDa
         used = {round(own["value"], 3) for own in why["own"]}
         assert used <= {round(value, 3) for value in course["labs"][0]["values"] if value is not None}
     assert client.get("/api/patients/99999").status_code == 409
+
+
+def test_the_nearest_measured_value_is_one_that_was_used(run: RunData) -> None:
+    """By hand, patient by patient; a value set aside does not count."""
+    path = run.folder / "review" / "visits.parquet"
+    visits, target = pl.read_parquet(path), "lab.cholesterol"
+    aside = pl.when(pl.col(target).is_not_null() & (pl.col("patient") % 2 == 0)).then(
+        pl.lit("to check the promise")
+    )
+    visits = visits.with_columns(aside.alias("set_aside"))
+    visits.write_parquet(path)
+    again = read_run(run.folder).imputations
+    days = dict(visits.filter(pl.col("imputation") >= 0).select("imputation", "day").iter_rows())
+    for row in again.iter_rows(named=True):
+        own = visits.filter(
+            (pl.col("patient") == row["patient"])
+            & pl.col(target).is_not_null()
+            & pl.col("set_aside").is_null()
+        )
+        gaps = (own["day"] - days[row["imputation"]]).abs()
+        assert row["nearest"] == gaps.min()
+
+
+def test_a_course_tells_facts_limits_and_what_was_set_aside(client: TestClient, run: RunData) -> None:
+    path = run.folder / "review" / "visits.parquet"
+    visits = pl.read_parquet(path)
+    one = (pl.col("patient") == 0) & pl.col("lab.cholesterol").is_not_null()
+    visits.with_columns(pl.when(one).then(pl.lit("to check the promise")).alias("set_aside")).write_parquet(
+        path
+    )
+    course = client.get("/api/patients/0").json()
+    measured = [value is not None for value in course["labs"][0]["values"]]
+    assert [why == "to check the promise" for why in course["set_aside"]] == measured
+    assert course["labs"][0]["title"] == "Total cholesterol"
+    assert [limit["value"] for limit in course["labs"][0]["limits"]] == [200, 240]
+    for each in course["imputations"]:
+        assert each["acceptable"] == pytest.approx([each["value"] / 1.2, each["value"] / 0.8])
+    older = visits.drop("set_aside")
+    older.write_parquet(path)
+    assert set(client.get("/api/patients/0").json()["set_aside"]) == {None}
+    assert len(read_run(run.folder).imputations) == len(run.imputations)
+
+
+def test_an_empty_release_is_told_with_its_next_step(run: RunData) -> None:
+    path = run.folder / "review" / "exploration.json"
+    grid = json.loads(path.read_text())
+    for place, setting in enumerate(grid["tolerances"]):
+        if place <= grid["chosen_tolerance"]:
+            setting["released"] = [0] * len(setting["released"])
+    path.write_text(json.dumps(grid))
+    with reviewing(read_run(run.folder)) as client:
+        steps = client.get("/api/run").json()["next_steps"]
+    assert [step["changes"] for step in steps] == ["tolerance"]
+    assert steps[0]["released"] > 0
 
 
 def test_a_decision_is_kept_and_undone_by_a_further_row(client: TestClient, run: RunData) -> None:

@@ -61,7 +61,8 @@ def write_outcome(
         read_as=origin.read_as,
     )
     write_run(folder, imputations, summary, manifest)
-    write_review(folder, visits, result.calibrated.candidates, sliders)
+    asked = result.calibrated
+    write_review(folder, visits, asked.candidates, asked.question.set_aside, sliders)
     draw_figures(folder)
     write_report(folder)
     write_reporting(folder)

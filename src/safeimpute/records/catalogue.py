@@ -128,6 +128,20 @@ class DecisionLimits(_Entry):
         return self
 
 
+class Reference(_Entry):
+    """Between which values most healthy adults lie, in the lab's unit."""
+
+    low: float
+    high: float
+    source: str
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError("a reference range's low must be below its high")
+        return self
+
+
 class Lab(_Entry):
     """One lab: what it is called, how it is coded and measured, which values are possible."""
 
@@ -143,6 +157,7 @@ class Lab(_Entry):
     derivatives: Derivatives = Derivatives()
     allowable_error: AllowableError | None = None
     decision_limits: DecisionLimits | None = None
+    reference: Reference | None = None
     verified: tuple[str, ...] = ()  # facts checked against a public table, by the names of `catalogue_facts`
 
     @model_validator(mode="after")
@@ -152,6 +167,13 @@ class Lab(_Entry):
         if not (self.reject.low <= self.flag.low and self.flag.high <= self.reject.high):
             raise ValueError("the flag range must lie inside the reject range")
         return self
+
+    @property
+    def spoken(self) -> str:
+        """The title as it is said: "total cholesterol" for "cholesterol, total"."""
+        what, comma, rest = self.title.partition(", ")
+        kind, more, detail = rest.partition(", ")
+        return f"{kind} {what}{more}{detail}" if comma else what
 
     @property
     def conversions(self) -> dict[str, Conversion]:

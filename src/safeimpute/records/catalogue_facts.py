@@ -13,7 +13,7 @@ class Fact(NamedTuple):
     """One code, factor, range or limit of a lab."""
 
     lab: str
-    name: str  # "loinc 4548-4", "unit mmol/L", "reject", "flag", "allowable_error", "decision_limits"
+    name: str  # "loinc 4548-4", "unit mmol/L", "reject", "flag", "allowable_error", "decision_limits", "reference"
     value: str
     source: str
     verified: bool
@@ -49,6 +49,13 @@ def allowable_error(lab: str, unit: str | None = None, catalogue: Catalogue | No
     return Allowable(" or ".join(parts), allowed.source, "allowable_error" in known.verified)
 
 
+def lab_title(name: str, catalogue: Catalogue | None = None) -> str:
+    """A lab's name as people write it: the catalogue's title, or the column's own name without its underscores."""
+    known = (catalogue or load_catalogue()).labs.get(name)
+    text = known.spoken if known else name.replace("_", " ").strip() or name
+    return text[:1].upper() + text[1:]
+
+
 def facts(lab: Lab, catalogue: Catalogue) -> Iterator[Fact]:
     """Every fact of a lab's entry."""
     for name, value in _named(lab):
@@ -78,6 +85,8 @@ def _named(lab: Lab) -> Iterator[tuple[str, str]]:
             "decision_limits",
             ", ".join(f"{limit:g}" for limit in lab.decision_limits.values) + f" {lab.unit}",
         )
+    if lab.reference is not None:
+        yield "reference", f"{lab.reference.low:g} to {lab.reference.high:g} {lab.unit}"
 
 
 def unverified(catalogue: Catalogue) -> list[Fact]:

@@ -1,5 +1,6 @@
 """The report's pictures as inline SVG, each from the run's summary alone."""
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal
@@ -9,6 +10,7 @@ from markupsafe import Markup
 from safeimpute.evaluation.data_profile import CountHistogram
 from safeimpute.evaluation.run_summary import (
     CalibrationPoint,
+    Doubt,
     GatheringSummary,
     Histogram,
     LevelOutcome,
@@ -26,10 +28,11 @@ from safeimpute.report.palette import (
     quantity,
     with_unit,
 )
-from safeimpute.report.svg import Axis, from_zero, nice_ticks, start_plot
+from safeimpute.report.svg import Axis, Plot, from_zero, nice_ticks, start_plot
 from safeimpute.runtime.text import plain_text
 
 MOST_LEVEL = 0.5
+LEAST_ROOM = 0.13  # of the axis, for a number above a line
 
 
 def draw_charts(summary: RunSummary) -> dict[str, Markup | None]:
@@ -41,6 +44,7 @@ def draw_charts(summary: RunSummary) -> dict[str, Markup | None]:
     return {
         "by_risk": released_and_withheld(summary["by_risk"], "Risk", None, limits, show="{:g}".format),
         "measuring": measuring and chances(measuring["calibration"], target),
+        "sensitivity": doubts(summary["sensitivity"], summary["released"]),
         "curve": trade_off(summary["curve"], summary["fdr"]),
         "by_value": released_and_withheld(summary["by_value"], with_unit(f"Imputed {target}", unit), unit),
         "by_gap": released_and_withheld(summary["by_gap"], f"Days since {target} was last measured", "days"),
@@ -94,6 +98,26 @@ def chances(groups: Sequence[CalibrationPoint], target: str) -> Markup | None:
     return plot.markup()
 
 
+def doubts(rows: Sequence[Doubt], released: int) -> Markup | None:
+    """What would still be released, by how far an unseen reason may shift the odds of being measured."""
+    if not rows or not released:
+        return None
+    names = [f"{row['gamma']:g}" for row in rows]
+    label = "Odds of being measured off by a factor of"
+    x = Axis(
+        -0.5, len(rows) - 0.5, tuple(map(float, range(len(rows)))), label, lambda place: names[round(place)]
+    )
+    top = max(row["released"] for row in rows)
+    plot = start_plot(x, from_zero(top, "Values still released", number, whole=True), "Sensitivity")
+    for place, row in enumerate(rows):
+        count = row["released"]
+        if count:
+            tip = f"By a factor of {names[place]}: {count:,} released"
+            plot.bar(place - 0.36, place + 0.36, 0, count, RELEASED, tip)
+        plot.note(place, count + 0.03 * plot.y.high, f"{count:,}", "middle")
+    return plot.markup()
+
+
 def _level_tip(point: LevelOutcome) -> str:
     if not point["released"]:
         return f"At {percent(point['fdr'])}: nothing released"
@@ -126,12 +150,22 @@ def released_and_withheld(
             plot.bar(low, high, 0, kept, RELEASED, tip)
         if total > kept:
             plot.bar(low, high, kept, total, WITHHELD, tip)
-    for limit in limits:
-        if x.low <= limit <= x.high:
-            plot.line([(limit, 0.0), (limit, y.high)], INK, "none", 1.6)
-            side = "end" if limit > (x.low + x.high) / 2 else "start"
-            plot.note(limit, 1.03 * y.high, f"cut-off {number(limit)}", side)
+    _mark_cutoffs(plot, sorted({limit for limit in limits if x.low <= limit <= x.high}))
     return plot.markup()
+
+
+def _mark_cutoffs(plot: Plot, limits: Sequence[float]) -> None:
+    """A line at each; of several only the numbers stand above them, where there is room."""
+    x, top = plot.x, plot.y.high
+    named = -math.inf
+    for limit in limits:
+        plot.line([(limit, 0.0), (limit, top)], INK, "none", 1.6)
+        if len(limits) == 1:
+            side = "end" if limit > (x.low + x.high) / 2 else "start"
+            plot.note(limit, 1.03 * top, f"cut-off {number(limit)}", side)
+        elif limit - named > LEAST_ROOM * (x.high - x.low):
+            plot.note(limit, 1.03 * top, number(limit), "middle")
+            named = limit
 
 
 def gathering(found: Sequence[GatheringSummary], by: str, level: float) -> Markup | None:

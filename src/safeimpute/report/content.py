@@ -2,9 +2,11 @@
 
 from typing import Any
 
-from safeimpute.evaluation.run_summary import Distribution, MeasuringSummary, RunSummary
+from safeimpute.evaluation.run_summary import Distribution, MeasuringSummary, RunSummary, SliderGrid
 from safeimpute.evaluation.subgroups import GroupOutcome
+from safeimpute.records.catalogue_facts import lab_title
 from safeimpute.report.background import data_content, model_card
+from safeimpute.report.doubts import bound_width, next_settings, nothing_released, sensitivity_words
 from safeimpute.report.manifest import Manifest
 from safeimpute.report.palette import number, percent, quantity, sentence
 from safeimpute.runtime.text import plain_text
@@ -25,26 +27,32 @@ NOT_WEIGHED = (
 )
 
 
-def page_content(summary: RunSummary, manifest: Manifest) -> dict[str, Any]:
-    """Everything the page says apart from its charts."""
+def page_content(
+    summary: RunSummary, manifest: Manifest, sliders: SliderGrid | None = None
+) -> dict[str, Any]:
+    """Everything the page says apart from its charts; `sliders` are the outcomes of other settings, where known."""
+    nearest = next_settings(summary, sliders)
     return {
         "target": plain_text(summary["target"], 60),
+        "title": plain_text(lab_title(summary["target"]), 60),
         "unit": plain_text(summary["unit"], 16) if summary["unit"] else None,
         "answer": answer(summary),
         "setting": _setting(summary),
         "release_bar": _release_bar(summary),
         "withheld_reasons": _withheld_reasons(summary),
-        "nothing_released": nothing_released(summary),
+        "nothing_released": nothing_released(summary, nearest_follows=bool(nearest)),
+        "next_steps": nearest,
         "promise": _promise(summary),
         "cutoffs": [sentence(each["words"]) for each in summary["cutoffs"] if not each["group"]],
         "group_rows": _group_rows(summary),
         "bound": sentence(summary["bound"]["words"]) if summary["bound"]["words"] else "",
         "bound_survives": summary["bound"]["survives"],
+        "bound_width": bound_width(summary),
         "gathering": _gathering(summary),
         "what_risk_is": PROBABILITY if summary["risk_is_probability"] else SCORE,
         "measuring": _measuring(summary["measuring"]),
         "not_weighed": NOT_WEIGHED,
-        "sensitivity": [(f"{row['gamma']:g}", f"{row['released']:,}") for row in summary["sensitivity"]],
+        "sensitivity": sensitivity_words(summary),
         "curve_about": _curve_about(summary),
         "curve_rows": _curve_rows(summary),
         "distribution": _distribution(summary),
@@ -121,24 +129,6 @@ def _withheld_reasons(summary: RunSummary) -> list[dict[str, str]]:
         }
         for reason, count in summary["withheld_by_reason"].items()
     ]
-
-
-def nothing_released(summary: RunSummary) -> str:
-    """Why a release is empty and what would help; empty where something was released, or nothing could be."""
-    if summary["released"] or not summary["missing"] or summary["no_promise"]:
-        return ""
-    confident = summary["promise_kind"] == "confident"
-    sure = f" with {percent(summary['confidence'])} confidence" if confident else ""
-    said = (
-        f"No cut-off keeps the level asked for{sure}. What would help: more patients with measured values, a larger "
-        "tolerance or a higher level, chosen before looking."
-    )
-    reached = [p for p in summary["curve"] if p["released"] and p["fdr"] >= summary["fdr"]]
-    if not reached:
-        return said
-    level, values = percent(reached[0]["fdr"]), f"{reached[0]['released']:,}"
-    average = ", promised on average only," if confident else ""
-    return f"{said} At a level of {level}{average} about {values} values would be released."
 
 
 def _promise(summary: RunSummary) -> dict[str, Any]:

@@ -5,6 +5,7 @@ an imputation, `review/exploration.json` the outcome of other levels. Single err
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ import polars as pl
 from safeimpute.errors import OptionError
 from safeimpute.evaluation.run_summary import RunSummary, SliderGrid
 from safeimpute.evaluation.several_summary import LabsSummary
-from safeimpute.records.arrays import IntArray
+from safeimpute.records.arrays import BoolArray, IntArray
 from safeimpute.records.visits import Visits
 from safeimpute.records.writers.guarded_csv import write_csv
 from safeimpute.report.manifest import Manifest
@@ -32,16 +33,25 @@ def write_run(folder: Path, imputations: pl.DataFrame, summary: RunSummary, mani
     write_json(manifest, folder / "run.json")
 
 
-def write_review(folder: Path, visits: Visits, candidates: IntArray, sliders: SliderGrid) -> None:
+def write_review(
+    folder: Path,
+    visits: Visits,
+    candidates: IntArray,
+    set_aside: Mapping[str, BoolArray],
+    sliders: SliderGrid,
+) -> None:
     """Write what the review page shows beside the imputations into a folder `review`."""
     (folder / "review").mkdir()
-    table = review_visits(visits, candidates)
+    table = review_visits(visits, candidates, set_aside)
     table.write_parquet(folder / "review" / "visits.parquet", row_group_size=ROWS_PER_GROUP)
     write_json(sliders, folder / "review" / "exploration.json")
 
 
-def review_visits(visits: Visits, candidates: IntArray) -> pl.DataFrame:
-    """One row per visit of a patient with an imputation; `imputation` is its row in imputations.parquet."""
+def review_visits(visits: Visits, candidates: IntArray, set_aside: Mapping[str, BoolArray]) -> pl.DataFrame:
+    """One row per visit of a patient with an imputation; `imputation` is its row in imputations.parquet.
+
+    `set_aside` says, by reason, at which visits a measured target was no input: drawn, but not as used.
+    """
     arrays = visits.arrays
     imputation = np.full(len(visits), -1)
     imputation[candidates] = np.arange(len(candidates))
@@ -57,9 +67,18 @@ def review_visits(visits: Visits, candidates: IntArray) -> pl.DataFrame:
             "time": visits.time[shown],
             "day": arrays.time[shown],
             "imputation": pl.Series(imputation[shown], dtype=pl.Int32),
+            "set_aside": _named(set_aside, len(visits)).gather(shown),
             **labs,
         }
     )
+
+
+def _named(reasons: Mapping[str, BoolArray], visits: int) -> pl.Series:
+    """The reason that holds at each visit; null where none does."""
+    named = pl.Series([None], dtype=pl.String).new_from_index(0, visits)
+    for reason, there in reasons.items():
+        named = pl.select(pl.when(pl.Series(there)).then(pl.lit(reason)).otherwise(named)).to_series()
+    return named
 
 
 def write_json(content: object, path: Path) -> None:
@@ -96,6 +115,14 @@ def lab_folders(folder: Path) -> list[Path]:
 def read_manifest(folder: Path) -> Manifest:
     """How a run of this version came about."""
     return cast("Manifest", _read(folder / "run.json", Manifest.__required_keys__))
+
+
+def read_sliders(folder: Path) -> SliderGrid | None:
+    """The outcomes of other settings; None where a folder holds none of this version: the report does without."""
+    try:
+        return cast("SliderGrid", _read(folder / "review" / "exploration.json", SliderGrid.__required_keys__))
+    except OptionError:
+        return None
 
 
 def _read(path: Path, needed: frozenset[str]) -> dict[str, Any]:

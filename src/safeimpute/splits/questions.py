@@ -30,6 +30,14 @@ class Question:
         return ~np.isnan(self.visits.target_values)
 
     @property
+    def set_aside(self) -> dict[str, BoolArray]:
+        """Measured visits whose target is no input, by what they were set aside for."""
+        return {
+            "to check the promise": self.judged & ~self.visible,
+            "to stop the training": ~np.isnan(self.validation_target),
+        }
+
+    @property
     def task(self) -> Task:
         """What the paper's network may see."""
         return Task(self.visits, self.validation_target)

@@ -14,9 +14,11 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, Field, StringConstraints
 
 from safeimpute.errors import OptionError, SafeImputeError
+from safeimpute.evaluation.next_step import next_steps
 from safeimpute.web.decisions import DecisionLog, Imputation
 from safeimpute.web.export import Format, accepted_values, export_bytes, export_note
 from safeimpute.web.guard import REPORT_POLICY, Access, Guard
+from safeimpute.web.lab_facts import lab_facts
 from safeimpute.web.patients import Filters, list_patients
 from safeimpute.web.rerun import Rerun
 from safeimpute.web.review_state import ACCEPTED, REJECTED, ReviewState
@@ -27,16 +29,8 @@ STATIC = Path(__file__).parent / "static"
 TOLD = (
     *("target", "unit", "fdr", "tolerance", "tolerance_in_words", "preset", "claim"),
     *("promise", "assumption", "limits", "no_promise", "second_look", "missing", "released", "withheld"),
-    *(
-        "withheld_by_reason",
-        "reason_words",
-        "cutoffs",
-        "risk_is_probability",
-        "bound",
-        "gathering",
-        "confidence",
-        "fdr",
-    ),
+    *("withheld_by_reason", "reason_words", "cutoffs", "risk_is_probability"),
+    *("bound", "gathering", "confidence", "promise_kind"),
 )
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=80)]
 Number = Annotated[int, PathParam(ge=0, le=2**31 - 1)]
@@ -129,7 +123,9 @@ def _add_reading(
         values, risks = run.imputations["value"], run.imputations["risk"]
         return {
             **{name: value for name, value in run.summary.items() if name in TOLD},
-            "name": run.folder.name,
+            "name": (run.whole or run.folder).name,
+            "title": lab_facts(run.summary["target"], run.summary["unit"])["title"],
+            "next_steps": next_steps(run.exploration),
             "guaranteed": run.guaranteed,
             "export_note": export_note(run),
             "value_range": [values.min(), values.max()],

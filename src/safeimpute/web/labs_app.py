@@ -11,6 +11,7 @@ from fastapi.responses import FileResponse, RedirectResponse, Response
 from safeimpute.web.app import Review, add_review, as_file, guarded_app, sandboxed
 from safeimpute.web.export import Format, accepted_values
 from safeimpute.web.guard import Access
+from safeimpute.web.lab_facts import lab_facts
 
 
 def create_labs_app(folder: Path, reviews: Sequence[Review], access: Access) -> FastAPI:
@@ -21,6 +22,7 @@ def create_labs_app(folder: Path, reviews: Sequence[Review], access: Access) -> 
         return [
             {
                 "lab": review.run.summary["target"],
+                "title": lab_facts(review.run.summary["target"], review.run.summary["unit"])["title"],
                 "page": number,
                 "missing": review.run.summary["missing"],
                 "released": review.run.summary["released"],

@@ -9,6 +9,7 @@ from safeimpute.web.review_state import ACCEPTED, REJECTED, UNDECIDED
 from safeimpute.web.run_data import RunData
 
 PAGE_SIZE = 50
+NEAR_DAYS = 400  # a measured value about a year away still tells whether an imputed one is plausible
 LAST_PAGE = 10_000_000
 Bound = Annotated[float | None, Field(allow_inf_nan=False)]
 MARK_NUMBERS = {"undecided": UNDECIDED, "accepted": ACCEPTED, "rejected": REJECTED}
@@ -32,14 +33,17 @@ class Filters(BaseModel):
 def list_patients(run: RunData, marks: pl.Series, filters: Filters) -> dict[str, Any]:
     """One page of patients, the ones most in need of a look first."""
     matches = pl.all_horizontal(_conditions(filters)).alias("matches")
-    patients = _by_need(run.imputations.lazy().with_columns(marks).with_columns(matches)).collect()
+    marked = run.imputations.lazy().with_columns(marks).with_columns(matches)
+    patients = _by_need(marked).collect()
     rows = patients.slice(filters.page * PAGE_SIZE, PAGE_SIZE)
     return {
+        "unit": run.summary["unit"],
+        "risk_is_probability": run.summary["risk_is_probability"],
         "patients": len(patients),
         "imputations": int(patients["matching"].sum()),
         "page": filters.page,
         "pages": max(1, -(-len(patients) // PAGE_SIZE)),
-        "rows": rows.to_dicts(),
+        "rows": rows.join(_leading(marked, rows), on="patient", how="left", maintain_order="left").to_dicts(),
     }
 
 
@@ -63,22 +67,41 @@ def _conditions(filters: Filters) -> list[pl.Expr]:
     return conditions
 
 
+NEEDS = pl.col("released") & (pl.col("review") == UNDECIDED)
+NEAR = (pl.col("nearest") <= NEAR_DAYS).fill_null(value=False)
+
+
 def _by_need(imputations: pl.LazyFrame) -> pl.LazyFrame:
-    """A released value nobody has decided about needs a look, and the riskier the sooner."""
-    undecided = pl.col("review") == UNDECIDED
-    needs = pl.col("released") & undecided
+    """A released value nobody has decided about needs a look, and the riskier the sooner.
+
+    Values near a measured one of the same patient come first: beside it an imputed one can be judged.
+    """
+    wanted = NEEDS & pl.col("matches")
+    near = pl.col("risk").filter(wanted & NEAR).max()
     return (
         imputations.group_by("patient")
         .agg(
             pl.col("subject").first(),
             pl.len().alias("imputations"),
             pl.col("released").sum(),
-            (~undecided).sum().alias("decided"),
-            needs.sum().alias("open"),
-            pl.col("risk").filter(needs).max().alias("open_risk"),
+            (pl.col("review") != UNDECIDED).sum().alias("decided"),
+            NEEDS.sum().alias("open"),
             pl.col("matches").sum().alias("matching"),
-            pl.col("risk").filter(needs & pl.col("matches")).max().alias("need"),
+            near.is_not_null().alias("comparable"),
+            pl.coalesce(near, pl.col("risk").filter(wanted).max()).alias("need"),
         )
         .filter(pl.col("matching") > 0)
-        .sort(["need", "patient"], descending=[True, False], nulls_last=True)
+        .sort(["comparable", "need", "patient"], descending=[True, True, False], nulls_last=True)
+    )
+
+
+def _leading(imputations: pl.LazyFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """The open value of each listed patient that is looked at first, and its risk."""
+    return (
+        imputations.filter(pl.col("patient").is_in(rows["patient"].implode()) & NEEDS)
+        .select("patient", NEAR.alias("near"), open_value="value", open_risk="risk")
+        .sort("near", "open_risk", descending=True)
+        .group_by("patient", maintain_order=True)
+        .agg(pl.col("open_value", "open_risk").first())
+        .collect()
     )

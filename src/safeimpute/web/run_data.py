@@ -68,14 +68,14 @@ def read_run(folder: Path, whole: Path | None = None) -> RunData:
         imputations = pl.read_parquet(folder / "imputations.parquet")
         summary, manifest = read_summary(folder), read_manifest(folder)
         exploration = json.loads((folder / "review" / "exploration.json").read_text(encoding="utf-8"))
-        patient = _patient_of_each(folder / "review" / "visits.parquet", len(imputations))
+        beside = _beside_each(folder / "review" / "visits.parquet", summary["target"], len(imputations))
     except (OSError, ValueError, OptionError, pl.exceptions.PolarsError) as error:
         raise OptionError(
             f"{folder} cannot be reviewed ({type(error).__name__}): it is no finished run of this version. Give the "
             "folder of a run or demo, or run it again."
         ) from None
     plain = imputations.with_columns(
-        pl.Series("patient", patient),
+        *beside,
         pl.col("subject_id").cast(pl.String).alias("subject"),
         pl.col("time").cast(pl.String).alias("time_text"),
         *(_finite(name) for name in ("value", "lower", "upper", "risk", "cutoff", "p_value")),
@@ -89,13 +89,19 @@ def _finite(name: str) -> pl.Expr:
     return pl.when(pl.col(name).is_finite()).then(pl.col(name)).alias(name)
 
 
-def _patient_of_each(visits: Path, imputations: int) -> pl.Series:
-    """The patient's number of every imputation."""
-    table = pl.read_parquet(visits, columns=["patient", "imputation"])
-    numbers = table.filter(pl.col("imputation") >= 0).sort("imputation")["patient"]
-    if len(numbers) != imputations:
+def _beside_each(visits: Path, target: str, imputations: int) -> tuple[pl.Series, pl.Series]:
+    """Of every imputation: the patient's number, and the days to the nearest own measured value that was an input."""
+    there, lab = pl.read_parquet_schema(visits), f"{LAB_PREFIX}{target}"
+    wanted = [name for name in ("patient", "imputation", "day", "set_aside", lab) if name in there]
+    table = pl.read_parquet(visits, columns=wanted).sort("day")
+    missing = table.filter(pl.col("imputation") >= 0)
+    if len(missing) != imputations or lab not in wanted:
         raise ValueError("visits and imputations do not belong together")
-    return numbers
+    used = pl.col(lab).is_not_null() & (pl.col("set_aside").is_null() if "set_aside" in wanted else True)
+    measured = table.filter(used).select("patient", "day", pl.col("day").alias("measured_on"))
+    nearest = missing.join_asof(measured, on="day", by="patient", strategy="nearest", check_sortedness=False)
+    each = nearest.sort("imputation")
+    return each["patient"], (each["day"] - each["measured_on"]).abs().alias("nearest")
 
 
 def lab_names(visits: pl.DataFrame) -> list[str]:

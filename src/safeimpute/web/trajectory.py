@@ -1,17 +1,31 @@
 """One patient's course: what was measured, what was imputed, what carried it, and what reviewers said."""
 
+import math
 from typing import Any
 
 import polars as pl
 
 from safeimpute.errors import OptionError
 from safeimpute.report.run_folder import LAB_PREFIX
+from safeimpute.tolerance import Tolerance, parse_tolerance
 from safeimpute.web.decisions import Decision
+from safeimpute.web.lab_facts import lab_facts
 from safeimpute.web.review_state import MARKS, ReviewState
 from safeimpute.web.run_data import RunData, lab_names
 
 OWN = "own visit"  # as SafeImputer.explain calls it
-IMPUTED = ("imputation", "value", "lower", "upper", "risk", "cutoff", "p_value", "released", "reason")
+IMPUTED = (
+    "imputation",
+    "value",
+    "lower",
+    "upper",
+    "risk",
+    "cutoff",
+    "p_value",
+    "released",
+    "reason",
+    "nearest",
+)
 
 
 def read_patient(run: RunData, state: ReviewState, patient: int) -> dict[str, Any]:
@@ -28,6 +42,7 @@ def read_patient(run: RunData, state: ReviewState, patient: int) -> dict[str, An
         "days": day.to_list(),
         "times": visits["time"].cast(pl.String).to_list(),
         "labs": _measured_labs(run, visits),
+        "set_aside": visits["set_aside"].to_list() if "set_aside" in visits.columns else [None] * len(visits),
         "imputations": _imputations(run, state, imputed, days),
         "explained": run.why_file.is_file(),
     }
@@ -39,16 +54,27 @@ def _measured_labs(run: RunData, visits: pl.DataFrame) -> list[dict[str, Any]]:
     columns = {name: visits[f"{LAB_PREFIX}{name}"] for name in lab_names(visits)}
     shown = [name for name, column in columns.items() if name == target or column.null_count() < len(column)]
     shown.sort(key=lambda name: (name != target, columns[name].null_count(), name))
-    return [{"name": name, "unit": run.unit_of(name), "values": columns[name].to_list()} for name in shown]
+    units = {name: run.unit_of(name) for name in shown}
+    return [
+        {
+            "name": name,
+            "unit": units[name],
+            "values": columns[name].to_list(),
+            **lab_facts(name, units[name]),
+        }
+        for name in shown
+    ]
 
 
 def _imputations(
     run: RunData, state: ReviewState, imputed: pl.DataFrame, days: dict[int, float]
 ) -> list[dict[str, Any]]:
     marks, why = state.marks(), _why(run, imputed)
+    tolerance = parse_tolerance(run.summary["tolerance"])
     return [
         {
             **{name: row[name] for name in IMPUTED},
+            "acceptable": _acceptable(tolerance, row["value"]),
             "time": row["time_text"],
             "day": days[row["imputation"]],
             "review": MARKS[marks[row["imputation"]]],
@@ -57,6 +83,14 @@ def _imputations(
         }
         for row in imputed.iter_rows(named=True)
     ]
+
+
+def _acceptable(tolerance: Tolerance, value: float | None) -> list[float] | None:
+    """The true values at which the imputed one would be within the tolerance."""
+    if value is None:
+        return None
+    band = tolerance.acceptable_truth(value)
+    return list(band) if all(map(math.isfinite, band)) else None
 
 
 def _told(decision: Decision) -> dict[str, str]:

@@ -1,49 +1,56 @@
 // The panel about one imputed value: how large, how sure, why, and what reviewers said.
 
 import { byId, count, el, number, percent, plain, quantity } from "./dom.js";
-import { decision, gap, interval, meaning, risk, when } from "./words.js";
+import { riskScale } from "./risk.js";
+import { because, decision, gap, interval, meaning, when } from "./words.js";
 
 const VERBS = { accept: "accepted", reject: "rejected", comment: "commented" };
 
-export function showDetail(imputation, course, run, act) {
+export function showDetail(imputation, course, run) {
   const place = course.imputations.indexOf(imputation) + 1;
-  const parts = [
-    el("p", { class: "muted" }, `Imputed value ${place} of ${course.imputations.length} · ${when(imputation)}`),
+  fill("told", [
+    el("p", { class: "muted place" }, `Value ${place} of ${course.imputations.length} · ${when(imputation)}`),
     el("p", { class: "value" }, quantity(imputation.value, run.unit)),
-    el("p", { class: `state ${imputation.released ? "released" : "withheld"}` }, decision(imputation)),
+    el("p", { class: `state ${imputation.released ? "released" : "withheld"}` }, decision(imputation),
+      verdict(imputation)),
     imputation.released ? null : el("p", { class: "muted" }, meaning(imputation, run)),
-    facts(imputation, run),
-    buttons(imputation, act),
-    history(imputation),
-    ...why(imputation, course, run),
-  ];
-  byId("detail").replaceChildren(...parts.filter((part) => part !== null));
+    el("p", { id: "because" }, because(imputation, course, run)),
+    riskScale(imputation, run),
+    odds(imputation, run),
+  ]);
+  fill("told-more", [facts(imputation, course, run), history(imputation), ...why(imputation, course, run)]);
+  const accept = byId("acts").querySelector("[data-act=accept]");
+  accept.disabled = !imputation.released;
+  accept.title = imputation.released ? "" : "Withheld: nothing is promised about this value";
   byId("detail").hidden = false;
 }
 
-function facts(imputation, run) {
-  const rows = [
-    [`${percent(run.interval)} interval`, interval(imputation, run.unit)],
-    [run.risk_is_probability ? "Risk of being off too far" : "Risk (larger is riskier)", risk(imputation.risk)],
-    ["Released up to a risk of", imputation.cutoff === null ? "none" : risk(imputation.cutoff)],
-  ];
-  if (run.claim === "visits") rows.push(["p-value", imputation.p_value === null ? "none: not tested" : number(imputation.p_value)]);
-  return el("dl", {}, ...rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+function fill(id, parts) {
+  byId(id).replaceChildren(...parts.filter((part) => part !== null));
 }
 
-function buttons(imputation, act) {
-  const button = (kind, words, key) => {
-    const made = el("button", { type: "button", "data-act": kind }, words, " ", el("kbd", {}, key));
-    made.addEventListener("click", () => act(kind));
-    return made;
-  };
-  const accept = button("accept", "Accept", "a");
-  if (!imputation.released) {
-    accept.disabled = true;
-    accept.title = "Withheld: nothing is promised about this value";
+function verdict(imputation) {
+  return imputation.review === "undecided" ? null : el("span", { class: `verdict-word ${imputation.review}` }, imputation.review);
+}
+
+// A chance as clinicians read it.
+function odds(imputation, run) {
+  if (!run.risk_is_probability || imputation.risk === null) return null;
+  const of100 = Math.round(100 * imputation.risk);
+  return el("p", { class: "muted" }, `About ${of100} in 100 values of this risk are off by ${run.tolerance_in_words} or more.`);
+}
+
+function facts(imputation, course, run) {
+  const { limits, limits_source: source, usual } = course.labs[0];
+  const rows = [[`${percent(run.interval)} interval`, interval(imputation, run.unit)]];
+  if (imputation.acceptable) {
+    const [low, high] = imputation.acceptable;
+    rows.push(["Within tolerance if truly", `${number(low)} to ${quantity(high, run.unit)}`]);
   }
-  return el("div", { class: "acts" }, accept, button("reject", "Reject", "r"), button("comment", "Comment", "c"),
-    button("undo", "Undo my last", "u"));
+  if (limits.length) rows.push([`Limits (${source})`, limits.map((each) => `${number(each.value)} ${each.name}`.trim()).join(", ")]);
+  if (usual) rows.push(["Usual in adults", `${number(usual.low)} to ${quantity(usual.high, run.unit)}`]);
+  if (run.claim === "visits") rows.push(["p-value", imputation.p_value === null ? "none: not tested" : number(imputation.p_value)]);
+  return el("dl", {}, ...rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }
 
 function history(imputation) {
@@ -56,16 +63,16 @@ function history(imputation) {
 }
 
 function why(imputation, course, run) {
-  const heading = el("h3", {}, "What carried this value");
   if (!course.explained) {
-    return [heading, el("p", { class: "muted" }, "This run kept no reasons. Run it with --why (preset best) to see which visits carried each value.")];
+    return [el("p", { class: "muted" }, "This run kept no reasons. Run it with --why (preset best) to see which visits carried each value.")];
   }
   const found = imputation.why;
+  const parts = found ? [own(found, run), others(found, run)] : [el("p", {}, "No visit with a value it could use.")];
   const rest = el("p", { class: "muted" }, `The other labs of this visit and the patient's attributes count as well. ${run.claim === "visits"
-    ? "Some measured values were set aside to decide the release and are not used, so a near one may be missing here."
+    ? "Some measured values were set aside to check the promise: they are drawn as squares and were not used."
     : "Nothing is set aside: the nearest measured values of the patient are all used."}`);
-  if (!found) return [heading, el("p", {}, "No visit with a value it could use."), rest];
-  return [heading, own(found, run), others(found, run), rest];
+  return [el("details", { class: "why", open: byId("told-more").querySelector("details.why")?.open },
+    el("summary", {}, "What carried this value"), ...parts, rest)];
 }
 
 function own(found, run) {

@@ -12,11 +12,12 @@ export function startKeys(acts) {
     if (event.key === "Escape") {
       event.preventDefault(); // a search field would empty itself
       event.target.blur?.();
+      byKey.get("Esc")?.();
     }
     if (event.target.matches("input:not([type=range]), select, textarea")) return;
     const act = byKey.get(event.key);
     if (!act) return;
     event.preventDefault();
-    act();
+    act(event.key);
   });
 }

@@ -1,10 +1,10 @@
 // The list of patients: filters, pages, and which one is open.
 
 import { getJson } from "./api.js";
-import { announce, byId, count, el, plain } from "./dom.js";
-import { risk } from "./words.js";
+import { announce, byId, count, el, percent, plain, quantity } from "./dom.js";
+import { byNeed, risk } from "./words.js";
 
-const list = { page: 0, pages: 1, rows: [], open: null, asked: 0, choose: () => {} };
+const list = { unit: null, probability: true, page: 0, pages: 1, rows: [], open: null, asked: 0, choose: () => {} };
 
 export function startList(choose) {
   list.choose = choose;
@@ -34,7 +34,7 @@ async function loadPage(page) {
   const turn = (list.asked += 1);
   const found = await getJson(`api/patients?${query(page)}`);
   if (turn !== list.asked) return; // a later question was asked meanwhile
-  Object.assign(list, { page: found.page, pages: found.pages, rows: found.rows });
+  Object.assign(list, { unit: found.unit, probability: found.risk_is_probability, page: found.page, pages: found.pages, rows: found.rows });
   byId("found").textContent = `${count(found.patients, "patient")}, ${count(found.imputations, "value")}`;
   byId("page-number").textContent = `Page ${found.page + 1} of ${found.pages.toLocaleString("en")}`;
   byId("page-back").disabled = found.page === 0;
@@ -46,12 +46,18 @@ function row(patient) {
   const withheld = patient.imputations - patient.released;
   const button = el("button", { type: "button", "data-patient": patient.patient },
     el("span", { class: "who" }, `Patient ${plain(patient.subject, 40)}`),
-    el("span", { class: "need" }, patient.open ? `risk up to ${risk(patient.open_risk)}` : "nothing open"),
-    el("span", { class: "muted" }, `${patient.released} released, ${withheld} withheld`),
-    el("span", { class: "muted done" }, `${patient.decided} decided`));
+    el("span", { class: "need" }, patient.open ? quantity(patient.open_value, list.unit) : "nothing open"),
+    el("span", { class: "muted" }, `${patient.released ? `${patient.released} released, ` : ""}${withheld} withheld`),
+    el("span", { class: "muted done" }, standing(patient)));
   button.addEventListener("click", () => list.choose(patient.patient));
   if (patient.patient === list.open) button.setAttribute("aria-current", "true");
   return el("li", {}, button);
+}
+
+function standing(patient) {
+  if (patient.decided) return `${patient.decided} decided`;
+  if (!patient.open) return "";
+  return `risk ${list.probability ? percent(patient.open_risk) : risk(patient.open_risk)}`;
 }
 
 export function markOpen(patient) {
@@ -75,10 +81,10 @@ function keepInSight(button) {
 export function refreshRow(course) {
   const known = list.rows.find((each) => each.patient === course.patient);
   if (!known) return;
-  const waiting = course.imputations.filter((each) => each.released && each.review === "undecided");
+  const waiting = byNeed(course.imputations);
   known.decided = course.imputations.filter((each) => each.review !== "undecided").length;
   known.open = waiting.length;
-  known.open_risk = Math.max(...waiting.map((each) => each.risk));
+  Object.assign(known, { open_risk: waiting[0]?.risk ?? null, open_value: waiting[0]?.value ?? null });
   byId("patients").querySelector(`[data-patient="${course.patient}"]`)?.parentElement.replaceWith(row(known));
 }
 

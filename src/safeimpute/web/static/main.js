@@ -3,12 +3,14 @@
 import { getJson, postJson } from "./api.js";
 import { drawCourse, markChosen } from "./chart.js";
 import { showDetail } from "./detail.js";
-import { announce, byId, count, number, percent, plain } from "./dom.js";
+import { announce, byId, count, el, number, percent, plain } from "./dom.js";
 import { startExplore } from "./explore.js";
 import { startKeys } from "./keys.js";
-import { patientIn, startLabs } from "./labs.js";
+import { patientIn, showOpen, startLabs, stepLab } from "./labs.js";
 import { markOpen, neighbour, refreshRow, startList } from "./list.js";
+import { reviewer, startReviewer } from "./reviewer.js";
 import { startTips } from "./tips.js";
+import { byNeed, nextStep } from "./words.js";
 
 const page = { run: null, course: null, chosen: null, showExplore: () => {}, turn: Promise.resolve() };
 
@@ -28,25 +30,24 @@ async function open(patient, wanted = null) {
   document.body.classList.add("showing-patient");
   byId("subject").textContent = `Patient ${plain(subject)}`;
   const released = imputations.filter((each) => each.released).length;
-  byId("counts").textContent = `${count(page.course.days.length, "visit")}; ${page.run.target} imputed at `
-    + `${imputations.length}: ${released} released, ${imputations.length - released} withheld`;
+  byId("counts").textContent = `${count(page.course.days.length, "visit")}, ${imputations.length} imputed: `
+    + `${released} released, ${imputations.length - released} withheld`;
   markOpen(patient);
   history.replaceState(null, "", `#patient=${patient}`);
   drawCourse(page.course, page.run, choose);
   choose(wanted ?? firstToLookAt(imputations));
 }
 
-// The riskiest released value nobody decided about; else the first.
+// The value most in need of a look; else the first released, else the first.
 function firstToLookAt(imputations) {
-  const waiting = imputations.filter((each) => each.released && each.review === "undecided");
-  const first = waiting.sort((one, other) => other.risk - one.risk)[0] ?? imputations[0];
+  const first = byNeed(imputations)[0] ?? imputations.find((each) => each.released) ?? imputations[0];
   return first.imputation;
 }
 
 function choose(imputation) {
   page.chosen = imputation;
-  markChosen(imputation);
-  showDetail(chosen(), page.course, page.run, act);
+  markChosen(chosen());
+  showDetail(chosen(), page.course, page.run);
 }
 
 // A decision is about the value that was shown when the key was pressed, or about none.
@@ -58,16 +59,19 @@ function act(kind) {
 async function decide(kind, meant) {
   if (meant === null) return announce("Choose a patient first.");
   if (meant !== page.chosen) return announce("The page had moved on, so nothing was decided. Press again.");
+  const name = await reviewer();
+  if (!name) return announce("Nothing was decided: a decision needs a name.");
   const comment = kind === "comment" ? await askComment() : "";
-  if (comment === null || !reviewer()) return null;
-  const done = await postJson("api/decisions", { imputation: meant, kind, comment, reviewer: reviewer() });
+  if (comment === null) return null;
+  const done = await postJson("api/decisions", { imputation: meant, kind, comment, reviewer: name });
   await decided(done, meant);
   return announce({ accept: "Accepted.", reject: "Rejected.", comment: "Comment kept." }[kind]);
 }
 
 async function undo() {
-  if (!reviewer()) return;
-  const done = await postJson("api/undo", { reviewer: reviewer() });
+  const name = await reviewer();
+  if (!name) return;
+  const done = await postJson("api/undo", { reviewer: name });
   await decided(done, done.imputation);
   announce("Your last decision was taken back.");
 }
@@ -76,15 +80,6 @@ async function decided(done, imputation) {
   showProgress(done.progress);
   await open(done.patient, imputation);
   refreshRow(page.course);
-}
-
-function reviewer() {
-  const name = byId("reviewer").value.trim();
-  if (!name) {
-    byId("reviewer").focus();
-    announce("Enter your name first: it is kept with every decision.");
-  }
-  return name;
 }
 
 function askComment() {
@@ -125,22 +120,23 @@ function view(name) {
 
 function drawAgain() {
   drawCourse(page.course, page.run, choose);
-  markChosen(page.chosen);
+  markChosen(chosen());
 }
 
 function showProgress({ accepted, rejected, open: waiting }) {
   byId("progress").textContent = `${number(accepted)} accepted, ${number(rejected)} rejected, `
     + `${number(waiting)} released values not yet decided`;
+  showOpen(waiting);
 }
 
 function showRun(run) {
-  document.title = `Review: ${plain(run.target)}`;
-  byId("run-name").textContent = plain(run.name);
-  byId("answer").textContent = `${number(run.released)} of ${number(run.missing)} missing ${plain(run.target)} values `
-    + `released (${percent(run.released / Math.max(1, run.missing))})`;
-  byId("promise").textContent = run.promise || run.no_promise;
-  byId("bound").textContent = run.bound ? run.bound.words : "";
-  byId("promise").classList.toggle("flag", !run.guaranteed);
+  const target = plain(run.title);
+  document.title = `Review: ${target}`;
+  byId("title").textContent = target;
+  byId("answer").textContent = `${number(run.released)} of ${number(run.missing)} missing values released `
+    + `(${percent(run.released / Math.max(1, run.missing))})`;
+  showPromise(run);
+  byId("run-name").textContent = `Run ${plain(run.name)}, column ${plain(run.target)}`;
   byId("export-note").textContent = run.export_note;
   byId("value-unit").textContent = run.unit ? ` (${plain(run.unit, 16)})` : "";
   for (const name of ["risk", "value"]) {
@@ -148,17 +144,49 @@ function showRun(run) {
     document.querySelector(`[name=${name}_from]`).placeholder = number(low);
     document.querySelector(`[name=${name}_to]`).placeholder = number(high);
   }
-  if (run.reviewer) Object.assign(byId("reviewer"), { value: run.reviewer, readOnly: true }); // by an own address
   showProgress(run.progress);
+  showNext(run);
+}
+
+// The promise in a line; the whole of it, its assumption and the bound, unfold below.
+function showPromise(run) {
+  const short = byId("promise-short");
+  const sure = run.promise_kind === "confident" ? `with ${percent(run.confidence)} confidence` : "on average";
+  short.textContent = run.guaranteed
+    ? `Promised: ${sure} at most ${percent(run.fdr)} of them off by ${run.tolerance_in_words} or more`
+    : "No guarantee";
+  short.classList.toggle("flag", !run.guaranteed);
+  byId("promise").textContent = run.promise || run.no_promise;
+  byId("assumption").textContent = run.guaranteed ? `${run.assumption} ${run.limits}` : "";
+  byId("bound").textContent = run.bound ? run.bound.words : "";
+}
+
+// Where nothing was released: which setting would.
+function showNext(run) {
+  byId("next").hidden = run.released > 0 || !run.missing;
+  const steps = run.next_steps.map((step) => el("li", {}, nextStep(step)));
+  byId("next").replaceChildren(el("h2", {}, "Nothing was released"), el("p", {}, run.guaranteed
+    ? "No cut-off keeps the level asked for. More patients with measured values would help, or another choice before looking."
+    : run.no_promise),
+  ...(steps.length ? [el("p", {}, el("span", { class: "flag" }, "Exploration, not a promise"), " Nearest settings that would release something:"),
+    el("ul", {}, ...steps)] : []));
 }
 
 function listen() {
-  const name = byId("reviewer");
-  if (!name.readOnly) name.value = localStorage.getItem("reviewer") ?? "";
-  name.addEventListener("change", () => localStorage.setItem("reviewer", name.value.trim()));
-  byId("tab-review").addEventListener("click", () => view("review"));
-  byId("tab-explore").addEventListener("click", () => view("explore"));
+  for (const name of ["review", "explore"]) {
+    byId(`tab-${name}`).addEventListener("click", () => view(name));
+    byId(`tab-${name}`).addEventListener("keydown", (event) => {
+      if (!["ArrowLeft", "ArrowRight"].includes(event.key)) return;
+      const other = name === "review" ? "explore" : "review";
+      view(other);
+      byId(`tab-${other}`).focus();
+    });
+  }
+  for (const button of document.querySelectorAll("[data-act]")) button.addEventListener("click", () => act(button.dataset.act));
+  byId("value-back").addEventListener("click", () => turn(() => step(-1)));
+  byId("value-on").addEventListener("click", () => turn(() => step(1)));
   byId("to-list").addEventListener("click", () => document.body.classList.remove("showing-patient"));
+  document.addEventListener("click", closeSheets);
   let width = innerWidth;
   addEventListener("resize", () => {
     if (innerWidth === width) return;
@@ -177,21 +205,32 @@ function listen() {
     [["u"], "undo your last decision", () => act("undo")],
     [["/"], "find a patient", () => { view("review"); byId("search").focus(); }],
     [["e"], "other levels, and back", () => view(byId("view-explore").hidden ? "explore" : "review")],
+    [["[", "]"], "previous, next lab of several", (key) => stepLab(key === "]" ? 1 : -1)],
+    [["t"], "dark or light", () => byId("theme").click()],
     [["?"], "these keys", () => byId("help").showModal()],
-    [["Esc"], "leave a field, close a window", () => {}],
+    [["Esc"], "leave a field, close a window", closeSheets],
   ]);
+}
+
+// What unfolded over the page folds again at the next click elsewhere.
+function closeSheets(event = null) {
+  for (const sheet of document.querySelectorAll("details.drop[open]")) {
+    if (!event?.target || !sheet.contains(event.target)) sheet.open = false;
+  }
 }
 
 async function start() {
   const listed = startList((patient) => turn(() => open(patient)));
   page.run = await getJson("api/run");
   showRun(page.run);
+  startReviewer(page.run.reviewer);
   page.showExplore = startExplore(page.run);
   listen();
   await listed;
   startLabs(page.run, () => page.course?.subject ?? null);
   const kept = await patientIn(location.hash);
   const narrow = matchMedia("(max-width: 720px)").matches;
+  byId("legend").open = !narrow;
   if (kept !== null) await open(kept);
   else if (!narrow) await stepPatient(1);
 }

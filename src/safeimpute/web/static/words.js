@@ -7,9 +7,17 @@ export function when(imputation) {
   return Number.isNaN(Number(time)) ? time.replace(/[T ]00:00:00(\.0+)?$/, "") : `day ${number(Number(time))}`;
 }
 
+// Released values nobody decided about: those near a measured one first, as in the list, and the riskier the sooner.
+export function byNeed(imputations) {
+  const near = (each) => each.nearest !== null && each.nearest <= 400;
+  return imputations.filter((each) => each.released && each.review === "undecided")
+    .sort((one, other) => near(other) - near(one) || other.risk - one.risk);
+}
+
 export function span(days) {
   const size = Math.abs(days);
   if (size >= 730) return `${number(Math.round(size / 36.525) / 10)} years`;
+  if (size >= 60) return count(Math.round(size / 30.44), "month");
   return size < 1 ? "the same day" : count(Math.round(size), "day");
 }
 
@@ -41,4 +49,39 @@ export function carriers(why, unit) {
     ? [`${count(why.others.length, "similar visit")} of other patients (${percent(why.others_weight)})`]
     : [];
   return [...own, ...others];
+}
+
+// Why a value is what it is, in one sentence.
+export function because(imputation, course, run) {
+  const found = imputation.why;
+  if (!course.explained) return compared(imputation, course, run);
+  if (!found || !(found.own.length || found.others.length)) {
+    return "No measured value carries it: it rests on the other labs of this visit and on what is known of the patient.";
+  }
+  const others = found.others.length ? `${count(found.others.length, "similar visit")} of other patients` : "";
+  if (!found.own.length) return `This patient has no measured value to lean on: it rests on ${others}.`;
+  const nearest = found.own.reduce((one, other) => (Math.abs(other.gap_days) < Math.abs(one.gap_days) ? other : one));
+  const share = `${found.own_weight >= 0.5 ? "mainly" : "in part"} on this patient's own measured values `
+    + `(${percent(found.own_weight)} of the weight; nearest ${quantity(nearest.value, run.unit)}, ${gap(nearest.gap_days)})`;
+  return `Rests ${share}${others ? ` and on ${others}` : ""}.`;
+}
+
+// Where a run kept no reasons: what it can be compared with.
+function compared(imputation, course, run) {
+  const nearest = nearestMeasured(imputation, course);
+  if (!nearest) return "This patient has no measured value to compare it with.";
+  return `The nearest measured value of this patient is ${quantity(nearest.value, run.unit)}, ${gap(nearest.gap_days)}.`;
+}
+
+function nearestMeasured(imputation, course) {
+  const own = course.labs[0].values.map((value, visit) => ({ value, gap_days: course.days[visit] - imputation.day, visit }))
+    .filter(({ value, visit }) => value !== null && course.set_aside[visit] === null);
+  return own.sort((one, other) => Math.abs(one.gap_days) - Math.abs(other.gap_days))[0];
+}
+
+// The next setting that would release something, as the report says it too.
+export function nextStep(step) {
+  const what = { level: `a level of ${percent(step.fdr)}`, tolerance: `a tolerance of ${step.tolerance_in_words}`,
+    both: `a level of ${percent(step.fdr)} and a tolerance of ${step.tolerance_in_words}` }[step.changes];
+  return `With ${what}: about ${count(step.released, "value")}, ${percent(step.risky)} of measured ones like them unacceptable.`;
 }

@@ -1,0 +1,75 @@
+"""The report where a release is empty, bounded or in doubt, and its configuration."""
+
+import re
+from typing import cast
+
+import pytest
+
+from safeimpute.evaluation.run_summary import RunSummary, SliderGrid
+from safeimpute.report.charts import draw_charts
+from safeimpute.report.doubts import sensitivity_words
+from safeimpute.report.html import render_report
+from safeimpute.report.manifest import Manifest
+
+
+def _grid(summary: RunSummary) -> SliderGrid:
+    outcome = {"tolerance": "20%", "words": "20 % of the true value", "risky": [0.0, 0.1], "bound": []}
+    wide = {"tolerance": "30%", "words": "30 % of the true value", "risky": [0.12, 0.1]}
+    return cast(
+        "SliderGrid",
+        {
+            "levels": [summary["fdr"], 0.45],
+            "chosen_level": 0,
+            "chosen_tolerance": 0,
+            "tolerances": [outcome | {"released": [0, 33]}, wide | {"released": [21, 40]}],
+        },
+    )
+
+
+def test_an_empty_release_names_the_nearest_settings(summary: RunSummary, manifest: Manifest) -> None:
+    empty: RunSummary = {**summary, "released": 0, "withheld": summary["missing"]}
+    page = render_report(empty, manifest, _grid(summary)).replace("\u00a0", " ")
+    assert "<h3>Next step</h3>" in page
+    assert "at a level of 45 %: about 33 values" in page
+    assert "with a tolerance of 30 % of the true value: about 21 values" in page
+    assert "exploration, not a promise" in page
+    assert "At a level of" not in page  # said once, by the finer grid
+    assert "Next step" not in render_report(summary, manifest, _grid(summary))
+
+
+@pytest.mark.parametrize(
+    ("released", "expected"),
+    [
+        (
+            [164, 120, 0, 0],
+            "of 1.5 either way, 120 of the 164 values could still be released; by a factor of 2 none",
+        ),
+        ([164, 0, 0, 0], "A factor of 1.5 would already leave none"),
+        ([164, 150, 140, 30], "off by a factor of 3 either way, 30 of the 164"),
+    ],
+)
+def test_an_unseen_reason_is_one_sentence(summary: RunSummary, released: list[int], expected: str) -> None:
+    rows = [
+        {"gamma": gamma, "released": count}
+        for gamma, count in zip((1.0, 1.5, 2.0, 3.0), released, strict=True)
+    ]
+    doubted = cast("RunSummary", {**summary, "released": 164, "sensitivity": rows})
+    assert expected in sensitivity_words(doubted)
+    picture = draw_charts(doubted)["sensitivity"]
+    assert picture is not None
+    assert len(re.findall("<rect", picture)) == sum(count > 0 for count in released)
+    for count in released:
+        assert f">{count}</text>" in picture
+
+
+def test_the_bound_is_drawn_to_size(summary: RunSummary, manifest: Manifest) -> None:
+    bound = {**summary["bound"], "values": 200, "risky": 50, "words": "At most 50 of 200."}
+    page = render_report(cast("RunSummary", {**summary, "bound": bound}), manifest)
+    assert '<div class="bound-bar" aria-hidden="true"><div style="width: 25.0%"></div></div>' in page
+
+
+def test_every_setting_stands_in_the_folded_configuration(summary: RunSummary, manifest: Manifest) -> None:
+    page = render_report(summary, manifest)
+    folded = page.partition('<details class="configuration">')[2].partition("</details>")[0]
+    for name in manifest["config"]:
+        assert re.search(rf"<dt>{name}(\.|</dt>)", folded), name
