@@ -10,6 +10,7 @@ from safeimpute.cli import (
     ablate,
     audit,
     benchmark,
+    check,
     cohort,
     downstream,
     evaluate,
@@ -56,6 +57,7 @@ def program(
 
 for command in (
     run.demo,
+    check.check,
     run.run,
     cohort.cohort,
     evaluate.evaluate,

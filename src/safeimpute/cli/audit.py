@@ -22,6 +22,7 @@ CHECKED = "0.05,0.1,0.15,0.2,0.25,0.3,0.35,0.4"  # levels
     flags_of(*PROMISE, *SEVERAL, *COLUMNS, *MACHINE),
     opt.READING,
     opt.MEMORY,
+    opt.QUICK,
 )
 def audit(
     context: typer.Context,

@@ -16,6 +16,7 @@ from safeimpute.cli.progress import shown_progress
     flags_of(*PROMISE, *SEVERAL, *COLUMNS, *MACHINE),
     opt.READING,
     opt.MEMORY,
+    opt.QUICK,
 )
 def evaluate(
     context: typer.Context,

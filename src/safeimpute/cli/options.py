@@ -117,7 +117,13 @@ ConfigFile = Annotated[
     typer.Option("--config", callback=_read_defaults, is_eager=True, help="TOML file with options."),
 ]
 
+Quick = Annotated[
+    bool,
+    typer.Option("--quick", help="A light fit: fewer folds of patients and faster trees; every result says so."),
+]
+
 MEMORY: Flags = {"memory": (Memory, None)}
+QUICK: Flags = {"quick": (Quick, False)}
 RENAME: Flags = {"columns": (Rename, "")}
 READING: Flags = {**RENAME, **format_flags()}  # how a file is written
 NO_EFFECT = "Taken by every command; without effect here."

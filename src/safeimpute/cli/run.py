@@ -28,7 +28,7 @@ DEMO_OUT = Path("out/demo")  # the demo's own place, which it writes anew each t
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")]
 
 
-@opt.takes(flags_of(), opt.READING, opt.MEMORY)
+@opt.takes(flags_of(), opt.READING, opt.MEMORY, opt.QUICK)
 def run(
     context: typer.Context,
     visits: opt.Visits,
@@ -126,7 +126,7 @@ def _asked(
     return DrawsAsked(draws or 20, tuple(deltas), limit, covariate, mice)
 
 
-@opt.takes(flags_of(*MACHINE), opt.MEMORY)
+@opt.takes(flags_of(*MACHINE), opt.MEMORY, opt.QUICK)
 def demo(
     context: typer.Context,
     out: Out = DEMO_OUT,
