@@ -32,6 +32,10 @@ class Tolerance:
         allowed = self.allowed(truth)
         return np.abs(value - truth) >= allowed - 1e-12 * np.maximum(1.0, np.abs(truth))
 
+    def allowed_more_than(self, other: "Tolerance") -> bool:
+        """Whether it is the wider of two of one form."""
+        return self.absolute + self.share > other.absolute + other.share
+
     def describe(self, unit: str | None = None) -> str:
         """The tolerance in words."""
         share = f"{100 * self.share:g} % of the true value"

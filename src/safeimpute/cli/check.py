@@ -98,9 +98,13 @@ def _print_lab(name: str, lab: "LabCheck") -> None:
         typer.echo(f"  a run stops at once: {lab['problem']}")
     for claim, each in lab["claims"].items():
         lowest = "none below 0.5" if each["lowest_level"] is None else f"{each['lowest_level']:g}"
-        worth = f"{each['visits']:,.0f} visits" + (f", {each['patients']:,.0f} patients" if each["patients"] else "")
+        worth = f"{each['visits']:,.0f} visits" + (
+            f", {each['patients']:,.0f} patients" if each["patients"] else ""
+        )
         state = f"refused at {lab['fdr']:g}" if each["refused"] else "possible"
-        typer.echo(f"  claim {claim:<11}{state:<16}calibrates on {worth} of equal weight; lowest level {lowest}")
+        typer.echo(
+            f"  claim {claim:<11}{state:<16}calibrates on {worth} of equal weight; lowest level {lowest}"
+        )
     forecast = lab["forecast"]
     if forecast is not None:
         typer.echo(f"  the fit takes about {in_words(forecast['seconds'])} on an idle machine")

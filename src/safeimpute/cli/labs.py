@@ -110,6 +110,9 @@ def print_labs(summary: "LabsSummary", folder: Path) -> None:
         share = line["released"] / max(line["missing"], 1)
         said = line["tolerance_in_words"] + (" (no guarantee)" if line["no_promise"] else "")
         typer.echo(f"{lab:<{wide}}{line['missing']:>9,}{line['released']:>10,}{share:>7.0%}  {said}")
+    for lab, line in summary["labs"].items():
+        if line["next_step"]:
+            typer.echo(f"{lab}: {line['next_step']}")
     share = summary["released"] / max(summary["missing"], 1)
     typer.echo(f"{'all labs':<{wide}}{summary['missing']:>9,}{summary['released']:>10,}{share:>7.0%}")
     if summary["no_promise"]:

@@ -119,7 +119,9 @@ ConfigFile = Annotated[
 
 Quick = Annotated[
     bool,
-    typer.Option("--quick", help="A light fit: fewer folds of patients and faster trees; every result says so."),
+    typer.Option(
+        "--quick", help="A light fit: fewer folds of patients and faster trees; every result says so."
+    ),
 ]
 
 MEMORY: Flags = {"memory": (Memory, None)}

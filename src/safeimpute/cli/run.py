@@ -208,7 +208,7 @@ def _run(
     table: Any, settings: "Settings", out: Path, origin: Origin, wanted: Wanted, *, force: bool, quiet: bool
 ) -> None:
     """The same for one lab, once the folder is this run's to write."""
-    from safeimpute.cli.console import print_columns, print_draws, print_summary
+    from safeimpute.cli.console import print_columns, print_draws, print_plan, print_summary
     from safeimpute.cli.looks import look_at
     from safeimpute.estimator import SafeImputer
     from safeimpute.records.asked import settings_of_one
@@ -224,6 +224,7 @@ def _run(
     refuse_known_values(visits.arrays, out, origin.source or out)
     if not quiet:
         print_columns(visits)
+        print_plan(visits, settings_of_one(settings))
     look, second = look_at(visits, settings_of_one(settings), out, origin.earlier)
     imputer = SafeImputer(**vars(settings))
     with shown_progress(quiet) as progress:

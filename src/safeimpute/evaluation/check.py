@@ -211,7 +211,9 @@ def _look(visits: Visits, settings: Settings, found: LabCheck, *, tolerance: boo
     whole = look_roughly(arrays, seed, past_only=settings.past_only, calendar=True)
     later = look_roughly(arrays, seed, past_only=True, calendar=False)
     looks = {"unmeasured": whole, "patients": whole, "later": later, "visits": whole}
-    claims = {claim: _claim(visits, replace_claim(settings, claim), looks[claim]) for claim in CLAIMS}
+    claims: dict[str, ClaimCheck] = {
+        claim: _claim(visits, replace_claim(settings, claim), looks[claim]) for claim in CLAIMS
+    }
     found["claims"] = claims
     own, best = looks[settings.claim], settings.best
     allowed = settings.allowed_error
@@ -269,18 +271,20 @@ def _nearest(claims: dict[str, ClaimCheck], settings: Settings, rough: Rough | N
     said, own = [], claims[settings.claim]
     if rough is not None and not own["refused"]:
         levels = [each for each in LEVELS if each > settings.fdr]
-        shares = rough.released(settings.allowed_error, levels)
+        allowed = settings.allowed_error
+        shares = rough.released(allowed, levels)
         said += [f"a level of {a:g}" for a, share in zip(levels, shares, strict=True) if share > 0][:1]
-        wider = [each for each in tolerances_around(settings.allowed_error) if _wider(each[0], settings)]
-        said += [f"a tolerance of {typed}" for each, typed in wider if _released(rough, each, settings) > 0][:1]
+        wider = [each for each in tolerances_around(allowed) if each[0].allowed_more_than(allowed)]
+        said += [f"a tolerance of {typed}" for each, typed in wider if _released(rough, each, settings) > 0][
+            :1
+        ]
     elif own["lowest_level"] is not None:
         said.append(f"a level of {own['lowest_level']:g} or higher")
     if own["refused"]:
         others = [claim for claim in CLAIMS if claim != settings.claim and not claims[claim]["refused"]]
         said += [f"the claim {others[0]}"] if others else []
-    return f"would work: {', or '.join(said)}" if said else "no level below 0.5 and no wider tolerance would work"
-
-
-def _wider(tolerance: Tolerance, settings: Settings) -> bool:
-    own = settings.allowed_error
-    return tolerance.share + tolerance.absolute > own.share + own.absolute
+    return (
+        f"would work: {', or '.join(said)}"
+        if said
+        else "no level below 0.5 and no wider tolerance would work"
+    )

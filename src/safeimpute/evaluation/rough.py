@@ -78,7 +78,9 @@ class Rough:
         risk = np.zeros(len(risky))
         for here in HALVES:
             rows = np.flatnonzero(self.measured & (self.half != here))
-            model = fit_logistic(self.table, risky.astype(np.float64), rows, generator(self.seed, Stream.ROUGH))
+            model = fit_logistic(
+                self.table, risky.astype(np.float64), rows, generator(self.seed, Stream.ROUGH)
+            )
             risk[self.half == here] = model.logit(self.table.matrix[self.half == here])
         return 1.0 / (1.0 + np.exp(-np.clip(risk, -30.0, 30.0)))
 

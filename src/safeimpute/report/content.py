@@ -124,21 +124,8 @@ def _withheld_reasons(summary: RunSummary) -> list[dict[str, str]]:
 
 
 def nothing_released(summary: RunSummary) -> str:
-    """Why a release is empty and what would help; empty where something was released, or nothing could be."""
-    if summary["released"] or not summary["missing"] or summary["no_promise"]:
-        return ""
-    confident = summary["promise_kind"] == "confident"
-    sure = f" with {percent(summary['confidence'])} confidence" if confident else ""
-    said = (
-        f"No cut-off keeps the level asked for{sure}. What would help: more patients with measured values, a larger "
-        "tolerance or a higher level, chosen before looking."
-    )
-    reached = [p for p in summary["curve"] if p["released"] and p["fdr"] >= summary["fdr"]]
-    if not reached:
-        return said
-    level, values = percent(reached[0]["fdr"]), f"{reached[0]['released']:,}"
-    average = ", promised on average only," if confident else ""
-    return f"{said} At a level of {level}{average} about {values} values would be released."
+    """The nearest setting that would have released, where nothing was; empty elsewhere."""
+    return "" if summary["released"] or not summary["missing"] else sentence(summary["next_step"])
 
 
 def _promise(summary: RunSummary) -> dict[str, Any]:

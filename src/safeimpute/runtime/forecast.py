@@ -1,4 +1,4 @@
-"""About how long a fit takes, before it starts: a straight line through measured fits, good to a factor of two or so."""
+"""About how long a fit takes, before it starts: a line through measured fits, good to a factor of two or so."""
 
 from safeimpute.runtime.threads import thread_count
 

@@ -72,13 +72,7 @@ def require_promisable(visits: VisitArrays, settings: Settings) -> None:
             "known values would be imputed, use evaluate."
         )
     if settings.claim == "visits":
-        needed, there = fewest_calibration(settings.fdr), round(CALIBRATION_SHARE * int(measured.sum()))
-        if there < needed:
-            raise GuaranteeRefused(
-                f"an FDR level of {settings.fdr:g} needs at least {needed} calibration visits; "
-                f"{100 * CALIBRATION_SHARE:g} % of the measured ones are {there}. {fewest_measured(settings.fdr):,} measured "
-                f"visits would do, or {_level_in_words(lowest_level_held_out(int(measured.sum())))}."
-            )
+        _require_held_out(int(measured.sum()), settings.fdr)
         return
     measured &= calibrated_on(visits, settings)
     worth = Worth(float(measured.sum()), float(len(np.unique(visits.patient[measured]))))
@@ -86,13 +80,22 @@ def require_promisable(visits: VisitArrays, settings: Settings) -> None:
         raise GuaranteeRefused(f"{too_few(settings.fdr, worth)}{_or_held_out(measured, settings)}.")
 
 
+def _require_held_out(measured: int, alpha: float) -> None:
+    """Refuse the claim `visits` where too few of the measured visits would calibrate."""
+    needed, there = fewest_calibration(alpha), round(CALIBRATION_SHARE * measured)
+    if there < needed:
+        raise GuaranteeRefused(
+            f"an FDR level of {alpha:g} needs at least {needed} calibration visits; {100 * CALIBRATION_SHARE:g} % of the "
+            f"measured ones are {there}. {fewest_measured(alpha):,} measured visits would do, or "
+            f"{_level_in_words(lowest_level_held_out(measured))}."
+        )
+
+
 def _or_held_out(measured: BoolArray, settings: Settings) -> str:
     """The claim `visits`, where it bears the level: it asks for visits, whoever's they are."""
     if round(CALIBRATION_SHARE * int(measured.sum())) < fewest_calibration(settings.fdr):
         return ""
-    return (
-        "; or the claim 'visits', which bears this level here, but speaks only for visits like the measured ones"
-    )
+    return "; or the claim 'visits', which bears this level here, but speaks only for visits like the measured ones"
 
 
 def _level_in_words(level: float | None) -> str:

@@ -27,6 +27,7 @@ STATIC = Path(__file__).parent / "static"
 TOLD = (
     *("target", "unit", "fdr", "tolerance", "tolerance_in_words", "preset", "claim"),
     *("promise", "assumption", "limits", "no_promise", "second_look", "missing", "released", "withheld"),
+    "next_step",
     *(
         "withheld_by_reason",
         "reason_words",

@@ -138,7 +138,7 @@ function showRun(run) {
   byId("run-name").textContent = plain(run.name);
   byId("answer").textContent = `${number(run.released)} of ${number(run.missing)} missing ${plain(run.target)} values `
     + `released (${percent(run.released / Math.max(1, run.missing))})`;
-  byId("promise").textContent = run.promise || run.no_promise;
+  byId("promise").textContent = [run.next_step, run.promise || run.no_promise].filter(Boolean).join(" ");
   byId("bound").textContent = run.bound ? run.bound.words : "";
   byId("promise").classList.toggle("flag", !run.guaranteed);
   byId("export-note").textContent = run.export_note;
