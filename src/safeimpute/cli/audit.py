@@ -76,13 +76,15 @@ def _audited(context: typer.Context) -> "tuple[dict[str, AuditReport], LabsAudit
     from safeimpute.evaluation.audit import audit as run_audit
     from safeimpute.evaluation.several import audited_together, trials_of_labs
     from safeimpute.evaluation.subgroups import group_masks
+    from safeimpute.runtime.progress import part_of
 
     told = context.params
     draws = told["repartitions"] or (opt.REDRAWN if whole.claim == "visits" else 1)
     with shown_progress(told["quiet"]) as progress:
         rows = len(next(iter(asked.values()))[1])
-        trials = trials_of_labs(opt.trials_by_lab(context, asked, progress), tuple(asked), levels, rows)
-        progress("releasing at every level", 0.0)
+        fits = part_of(progress, 0.0, 0.95)
+        trials = trials_of_labs(opt.trials_by_lab(context, asked, fits), tuple(asked), levels, rows)
+        progress("releasing at every level", 0.95)
         labs: dict[str, AuditReport] = {
             lab: {
                 "target": lab,

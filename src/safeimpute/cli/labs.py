@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from safeimpute.cli.going_on import going_on
 from safeimpute.cli.outcome import Origin, Wanted, write_outcome
 from safeimpute.cli.progress import shown_progress
 
@@ -39,8 +40,8 @@ def run_labs(
     if not quiet:
         print_columns(first)
     imputer = SafeImputer(**vars(settings))
-    with shown_progress(quiet) as progress:
-        imputer.fit(checked, progress=progress)
+    with going_on(out, quiet) as kept, shown_progress(quiet) as progress:
+        imputer.fit(checked, progress=progress, kept=kept)
     labs = imputer.labs_.imputers
     looks = {lab: look_at(checked[lab], labs[lab].settings_, out, origin.earlier) for lab in labs}
     second = [lab for lab, (_, seen) in looks.items() if seen]

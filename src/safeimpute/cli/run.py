@@ -16,6 +16,7 @@ from safeimpute.cli.fit_flags import (
     table_format,
     told,
 )
+from safeimpute.cli.going_on import going_on
 from safeimpute.cli.outcome import Origin, Wanted, write_outcome
 from safeimpute.cli.progress import shown_progress
 
@@ -219,6 +220,7 @@ def _run(
     from safeimpute.report.draws_folder import write_draws
     from safeimpute.runtime.files import finished_folder, sha256_of
     from safeimpute.runtime.looks import record_look
+    from safeimpute.runtime.progress import part_of
 
     visits = prepare_visits(table, column_choice(settings))
     refuse_known_values(visits.arrays, out, origin.source or out)
@@ -227,15 +229,17 @@ def _run(
         print_plan(visits, settings_of_one(settings))
     look, second = look_at(visits, settings_of_one(settings), out, origin.earlier)
     imputer = SafeImputer(**vars(settings))
-    with shown_progress(quiet) as progress:
-        imputer.fit(visits, progress=progress)
-    imputations, result = imputer.impute(visits), imputer.result()
-    with finished_folder(out, force=force) as folder:
-        imputer.save(folder / "model", second_look=second, sign=wanted.sign)
-        if wanted.why:
-            imputer.explain(visits).write_parquet(folder / "why.parquet")
-        drawn = None if wanted.draws is None else write_draws(folder, imputer, table, wanted.draws)
-        summary = write_outcome(folder, result, visits, imputations, origin, second_look=second)
+    with going_on(out, quiet) as kept, shown_progress(quiet) as progress:
+        imputer.fit(visits, progress=part_of(progress, 0.0, 0.9), kept=kept)
+        progress("deciding the release", 0.9)
+        imputations, result = imputer.impute(visits), imputer.result()
+        progress("writing tables, figures and report", 0.93)
+        with finished_folder(out, force=force) as folder:
+            imputer.save(folder / "model", second_look=second, sign=wanted.sign)
+            if wanted.why:
+                imputer.explain(visits).write_parquet(folder / "why.parquet")
+            drawn = None if wanted.draws is None else write_draws(folder, imputer, table, wanted.draws)
+            summary = write_outcome(folder, result, visits, imputations, origin, second_look=second)
     released = record_released(out, sha256_of(out / "imputations.parquet"), imputations, visits.arrays)
     for warning in filter(None, (record_look(out, look), released)):
         typer.echo(f"safeimpute: {warning}", err=True)

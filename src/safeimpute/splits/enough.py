@@ -85,8 +85,8 @@ def _require_held_out(measured: int, alpha: float) -> None:
     needed, there = fewest_calibration(alpha), round(CALIBRATION_SHARE * measured)
     if there < needed:
         raise GuaranteeRefused(
-            f"an FDR level of {alpha:g} needs at least {needed} calibration visits; {100 * CALIBRATION_SHARE:g} % of the "
-            f"measured ones are {there}. {fewest_measured(alpha):,} measured visits would do, or "
+            f"an FDR level of {alpha:g} needs at least {needed} calibration visits; {100 * CALIBRATION_SHARE:g} % of "
+            f"the measured ones are {there}. {fewest_measured(alpha):,} measured visits would do, or "
             f"{_level_in_words(lowest_level_held_out(measured))}."
         )
 
