@@ -55,7 +55,7 @@ EXPECTED = {
 }
 
 
-@parametrize_with_checks(
+@parametrize_with_checks(  # type: ignore[untyped-decorator]
     [SafeImputer(target="hba1c", tolerance=0.5, fdr=0.1)],
     expected_failed_checks=lambda _: EXPECTED,
     xfail_strict=True,
