@@ -94,6 +94,7 @@ def _audited(context: typer.Context) -> "tuple[dict[str, AuditReport], LabsAudit
                 "preset": settings.preset,
                 "claim": settings.claim,
                 "promise": settings.promise,
+                "effort": settings.best.effort_in_words if settings.preset == "best" else "",
                 **run_audit(trials[lab], settings.allowed_error, levels, group_masks(table), draws),
             }
             for lab, (settings, table) in asked.items()

@@ -95,6 +95,8 @@ def print_evaluation(result: dict[str, Any], unit: str | None) -> None:
     """The figures a reader asks for first."""
     suffix = f" {unit}" if unit else ""
     typer.echo(f"\n{result['preset']} on {result['target']}: {result['splits']} splits by {result['split']}")
+    if result["effort"]:
+        typer.echo(f"  {result['effort']}")
     typer.echo(f"  MAE   {show_mean_se(result['imputation']['mae'])}{suffix}")
     typer.echo(f"  RMSE  {show_mean_se(result['imputation']['rmse'])}{suffix}")
     typer.echo(f"  AUC of the risk at tolerance {result['tolerance']}: {show_mean_se(result['risk_auc'])}\n")

@@ -77,6 +77,7 @@ def evaluate(
             "promise": settings.promise,
             "confidence": settings.confidence,
             "past_only": settings.past_only,
+            "effort": settings.best.effort_in_words if settings.preset == "best" else "",
             "n_visits": len(table),
             "n_patients": table.patients,
             **summarise(trials[lab], settings.allowed_error, levels, repartitions),
