@@ -1,11 +1,13 @@
 """A run that was killed goes on; progress tells the share done and the time left; no library warning is shown."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -116,11 +118,30 @@ def test_warnings_of_libraries_are_not_shown() -> None:
     assert "a library says" in asked.stderr
 
 
-def test_a_quick_run_says_so(tmp_path: Path) -> None:
+def test_a_quick_run_that_releases_nothing_says_both(tmp_path: Path) -> None:
     cohort_of(60).write_parquet(tmp_path / "visits.parquet")
-    given = ("--target", "hba1c", "--tolerance", 1, "--fdr", 0.4, "--quick", "--out", tmp_path / "run")
+    given = ("--target", "hba1c", "--tolerance", 0.2, "--fdr", 0.1, "--quick", "--out", tmp_path / "run")
     said = invoke("run", tmp_path / "visits.parquet", *given)
     assert "light fit: 4 folds of patients" in said
-    assert '"effort": "light fit' in (tmp_path / "run" / "summary.json").read_text()
-    assert "measured at" in said
-    assert pl.read_parquet(tmp_path / "run" / "imputations.parquet").height > 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert summary["effort"].startswith("light fit")
+    assert "light fit" in page
+    assert "The fit takes about" in said
+    assert not pl.read_parquet(tmp_path / "run" / "imputations.parquet")["released"].any()
+    nearest = summary["next_step"]
+    assert "would have released" in nearest
+    assert "so not promised" in nearest
+    assert nearest in said
+    assert "seen after looking at these errors" in page
+    assert review(tmp_path / "run")["next_step"] == nearest
+
+
+def review(folder: Path) -> dict[str, Any]:
+    """What the review page is told about a run."""
+    from helpers.review_client import reviewing
+    from safeimpute.web.run_data import read_run
+
+    with reviewing(read_run(folder)) as client:
+        found: dict[str, Any] = client.get("/api/run").json()
+    return found

@@ -39,7 +39,7 @@ def check(
         context.with_resource(reserved(json_file, force=force, inputs=(visits,), folder=False))
     table = opt.read_table(context, visits, said.get("time", "time"))
     settings, each = _asked(said, table)
-    found = check_table(table, settings, each, tolerance="tolerance" in said)
+    found = check_table(table, settings, each, tolerance="tolerance" in said, beside=(visits,))
     if json_file is not None:
         save_json(found, json_file)
     if not quiet:

@@ -1,7 +1,8 @@
 """What a run would meet in a table, before any fit: columns, units, holes, what each claim can do, a rough forecast."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypedDict
 
 import numpy as np
@@ -13,6 +14,7 @@ from safeimpute.records.asked import settings_of_one, tolerances_of
 from safeimpute.records.catalogue import load_catalogue
 from safeimpute.records.checks import require_columns
 from safeimpute.records.columns import ColumnRole, read_columns
+from safeimpute.records.known_values import refuse_known_values
 from safeimpute.records.units import column_choice, require_known_units, target_unit
 from safeimpute.records.visits import Visits, prepare_visits, row_keys
 from safeimpute.runtime.forecast import fit_seconds
@@ -98,11 +100,17 @@ class Check(TypedDict):
 
 
 def check_table(
-    frame: pl.DataFrame, settings: Settings, each: Mapping[str, Settings], *, tolerance: bool = True
+    frame: pl.DataFrame,
+    settings: Settings,
+    each: Mapping[str, Settings],
+    *,
+    tolerance: bool = True,
+    beside: Sequence[Path] = (),
 ) -> Check:
     """Look at a table with each of some labs as the target, under its own settings.
 
-    `tolerance` says whether one was given. Raises VisitsError where the table cannot be read as visits at all.
+    `tolerance` says whether one was given; `beside` are places where ledgers of released values may stand.
+    Raises VisitsError where the table cannot be read as visits at all.
     """
     require_columns(frame, [settings.subject, settings.time], "needed in every visits table")
     choice = replace(column_choice(settings), target=next(iter(each)) if len(each) == 1 else "")
@@ -115,7 +123,7 @@ def check_table(
         "patients": int(keys.patient.max()) + 1,
         "merged_rows": len(frame) - visits,
         "columns": {name: _column(frame[name], roles[name]) for name in frame.columns if name in roles},
-        "labs": {lab: check_lab(frame, own, tolerance=tolerance) for lab, own in each.items()},
+        "labs": {lab: check_lab(frame, own, tolerance=tolerance, beside=beside) for lab, own in each.items()},
     }
 
 
@@ -152,7 +160,9 @@ def _missing(column: pl.Series) -> int:
     return int(empty.sum())
 
 
-def check_lab(frame: Any, settings: Settings, *, tolerance: bool = True) -> LabCheck:
+def check_lab(
+    frame: Any, settings: Settings, *, tolerance: bool = True, beside: Sequence[Path] = ()
+) -> LabCheck:
     """One lab: whether a run would be refused, on what each claim would calibrate, and what may come out."""
     found: LabCheck = {
         "unit": target_unit(settings),
@@ -176,6 +186,7 @@ def check_lab(frame: Any, settings: Settings, *, tolerance: bool = True) -> LabC
             "patients": len(np.unique(visits.arrays.patient[measured])),
         }
         require_known_units(settings, visits.arrays)
+        refuse_known_values(visits.arrays, *beside)
         found["problem"] = _refusal(visits, settings)
     except InputError as error:
         found["problem"] = str(error)

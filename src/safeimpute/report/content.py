@@ -78,6 +78,7 @@ def _setting(summary: RunSummary) -> str:
     return (
         f"An error counts as unacceptable from {tolerance}; {_asked(summary)}. The table holds {data['visits']:,} "
         f"visits of {data['patients']:,} patients; {_calibrated_by(summary)}."
+        f"{' A ' + sentence(summary['effort']) + '.' if summary['effort'] else ''}"
     )
 
 
