@@ -72,6 +72,19 @@ def test_time_left_is_told_once_it_can_be_known(monkeypatch: pytest.MonkeyPatch)
     assert left.told(1.0) == "100 %"
 
 
+def test_a_terminal_shows_a_bar_with_the_share_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    with shown.shown_progress(quiet=False) as progress:
+        progress("learning", 0.5)
+    said = capsys.readouterr().err
+    assert "learning" in said
+    assert "50 %" in said
+
+
 def test_parts_add_up_to_the_whole() -> None:
     heard: list[tuple[str, float]] = []
     jobs = SideBySide(lambda stage, share: heard.append((stage, share)), 2)
