@@ -47,7 +47,7 @@ class MissingExtra(InputError):
         super().__init__(f"{what} needs an optional part. Install it with: pip install 'safeimpute[{extra}]'")
 
 
-class NotFittedError(SafeImputeError):
-    """A fitted imputer was needed: call `fit` first."""
+class NotFittedError(SafeImputeError, ValueError):
+    """A fitted imputer was needed: call `fit` first. A ValueError too, as scikit-learn's is."""
 
     exit_code = 2

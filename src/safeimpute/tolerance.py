@@ -40,6 +40,10 @@ class Tolerance:
         far = value / (1.0 - self.share) if self.share < 1.0 else np.inf
         return min(value - self.absolute, value / (1.0 + self.share)), max(value + self.absolute, far)
 
+    def allowed_more_than(self, other: "Tolerance") -> bool:
+        """Whether it is the wider of two of one form."""
+        return self.absolute + self.share > other.absolute + other.share
+
     def describe(self, unit: str | None = None) -> str:
         """The tolerance in words."""
         share = f"{100 * self.share:g} % of the true value"

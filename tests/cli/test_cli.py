@@ -24,7 +24,19 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 COMMANDS = (
-    *("demo", "run", "cohort", "evaluate", "benchmark", "ablate", "audit", "figures", "report", "score"),
+    *(
+        "demo",
+        "check",
+        "run",
+        "cohort",
+        "evaluate",
+        "benchmark",
+        "ablate",
+        "audit",
+        "figures",
+        "report",
+        "score",
+    ),
     *("downstream", "serve", "rerun", "simulate", "methods", "doctor", "hide", "release", "reproduce"),
 )
 

@@ -106,6 +106,8 @@ def summary() -> RunSummary:
         "unit": "mg/dL",
         "tolerance": "20%",
         "tolerance_in_words": "20 % of the true value",
+        "effort": "",
+        "next_step": "",
         "fdr": 0.2,
         "preset": "best",
         "claim": "unmeasured",

@@ -5,36 +5,11 @@ from typing import cast
 
 import pytest
 
-from safeimpute.evaluation.run_summary import RunSummary, SliderGrid
+from safeimpute.evaluation.run_summary import RunSummary
 from safeimpute.report.charts import draw_charts
 from safeimpute.report.doubts import sensitivity_words
 from safeimpute.report.html import render_report
 from safeimpute.report.manifest import Manifest
-
-
-def _grid(summary: RunSummary) -> SliderGrid:
-    outcome = {"tolerance": "20%", "words": "20 % of the true value", "risky": [0.0, 0.1], "bound": []}
-    wide = {"tolerance": "30%", "words": "30 % of the true value", "risky": [0.12, 0.1]}
-    return cast(
-        "SliderGrid",
-        {
-            "levels": [summary["fdr"], 0.45],
-            "chosen_level": 0,
-            "chosen_tolerance": 0,
-            "tolerances": [outcome | {"released": [0, 33]}, wide | {"released": [21, 40]}],
-        },
-    )
-
-
-def test_an_empty_release_names_the_nearest_settings(summary: RunSummary, manifest: Manifest) -> None:
-    empty: RunSummary = {**summary, "released": 0, "withheld": summary["missing"]}
-    page = render_report(empty, manifest, _grid(summary)).replace("\u00a0", " ")
-    assert "<h3>Next step</h3>" in page
-    assert "at a level of 45 %: about 33 values" in page
-    assert "with a tolerance of 30 % of the true value: about 21 values" in page
-    assert "exploration, not a promise" in page
-    assert "At a level of" not in page  # said once, by the finer grid
-    assert "Next step" not in render_report(summary, manifest, _grid(summary))
 
 
 @pytest.mark.parametrize(

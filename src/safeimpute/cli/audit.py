@@ -22,6 +22,7 @@ CHECKED = "0.05,0.1,0.15,0.2,0.25,0.3,0.35,0.4"  # levels
     flags_of(*PROMISE, *SEVERAL, *COLUMNS, *MACHINE),
     opt.READING,
     opt.MEMORY,
+    opt.QUICK,
 )
 def audit(
     context: typer.Context,
@@ -75,13 +76,15 @@ def _audited(context: typer.Context) -> "tuple[dict[str, AuditReport], LabsAudit
     from safeimpute.evaluation.audit import audit as run_audit
     from safeimpute.evaluation.several import audited_together, trials_of_labs
     from safeimpute.evaluation.subgroups import group_masks
+    from safeimpute.runtime.progress import part_of
 
     told = context.params
     draws = told["repartitions"] or (opt.REDRAWN if whole.claim == "visits" else 1)
     with shown_progress(told["quiet"]) as progress:
         rows = len(next(iter(asked.values()))[1])
-        trials = trials_of_labs(opt.trials_by_lab(context, asked, progress), tuple(asked), levels, rows)
-        progress("releasing at every level", 0.0)
+        fits = part_of(progress, 0.0, 0.95)
+        trials = trials_of_labs(opt.trials_by_lab(context, asked, fits), tuple(asked), levels, rows)
+        progress("releasing at every level", 0.95)
         labs: dict[str, AuditReport] = {
             lab: {
                 "target": lab,
@@ -91,6 +94,7 @@ def _audited(context: typer.Context) -> "tuple[dict[str, AuditReport], LabsAudit
                 "preset": settings.preset,
                 "claim": settings.claim,
                 "promise": settings.promise,
+                "effort": settings.best.effort_in_words if settings.preset == "best" else "",
                 **run_audit(trials[lab], settings.allowed_error, levels, group_masks(table), draws),
             }
             for lab, (settings, table) in asked.items()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from safeimpute.evaluation.metrics import MeanSe
     from safeimpute.evaluation.run_summary import RunSummary
     from safeimpute.records.visits import Visits
+    from safeimpute.settings import Settings
 
 
 def print_columns(visits: "Visits") -> None:
@@ -29,6 +30,19 @@ def print_columns(visits: "Visits") -> None:
         typer.echo(f"Merged: {visits.merged_rows:,} rows shared a patient and a time with another row")
 
 
+def print_plan(visits: "Visits", settings: "Settings") -> None:
+    """What there is to impute from, and about how long the fit takes; `check` says more."""
+    import numpy as np
+
+    from safeimpute.runtime.forecast import fit_seconds, in_words
+
+    measured = int(np.sum(~np.isnan(visits.arrays.target_values)))
+    typer.echo(f"{settings.target}: measured at {measured:,} visits, missing at {len(visits) - measured:,}")
+    if settings.preset == "best":
+        seconds = fit_seconds(len(visits), settings.best.folds, settings.best.pace)
+        typer.echo(f"The fit takes about {in_words(seconds)} on an idle machine")
+
+
 def print_summary(summary: "RunSummary", folder: Path) -> None:
     """The answer, the promise, and where to look further."""
     data, unit = summary["data"], f" {summary['unit']}" if summary["unit"] else ""
@@ -39,7 +53,11 @@ def print_summary(summary: "RunSummary", folder: Path) -> None:
     typer.echo(f"  withheld  {summary['withheld']:>7,}")
     for reason, count in summary["withheld_by_reason"].items():
         typer.echo(f"            {count:>7,}  {reason}")
+    if summary["next_step"]:
+        typer.echo(f"\n{summary['next_step']}")
     _print_promise(summary)
+    if summary["effort"]:
+        typer.echo(f"A {summary['effort']} (without --quick nothing is spared)")
     accuracy = summary["accuracy"]
     typer.echo(f"\nMean absolute error at {accuracy['visits']:,} measured visits ({accuracy['how']}):")
     for name, error in accuracy["mae"].items():
@@ -77,6 +95,8 @@ def print_evaluation(result: dict[str, Any], unit: str | None) -> None:
     """The figures a reader asks for first."""
     suffix = f" {unit}" if unit else ""
     typer.echo(f"\n{result['preset']} on {result['target']}: {result['splits']} splits by {result['split']}")
+    if result["effort"]:
+        typer.echo(f"  {result['effort']}")
     typer.echo(f"  MAE   {show_mean_se(result['imputation']['mae'])}{suffix}")
     typer.echo(f"  RMSE  {show_mean_se(result['imputation']['rmse'])}{suffix}")
     typer.echo(f"  AUC of the risk at tolerance {result['tolerance']}: {show_mean_se(result['risk_auc'])}\n")

@@ -16,6 +16,7 @@ from safeimpute.cli.progress import shown_progress
     flags_of(*PROMISE, *SEVERAL, *COLUMNS, *MACHINE),
     opt.READING,
     opt.MEMORY,
+    opt.QUICK,
 )
 def evaluate(
     context: typer.Context,
@@ -76,6 +77,7 @@ def evaluate(
             "promise": settings.promise,
             "confidence": settings.confidence,
             "past_only": settings.past_only,
+            "effort": settings.best.effort_in_words if settings.preset == "best" else "",
             "n_visits": len(table),
             "n_patients": table.patients,
             **summarise(trials[lab], settings.allowed_error, levels, repartitions),

@@ -133,6 +133,7 @@ def _describe_installation() -> list[str]:
     extras = {
         "baselines": "ot",
         "ehr": "ibis",
+        "mlflow": "mlflow",
         "postgres": "psycopg",
         "sign": "cryptography",
         "spark": "pyspark",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from safeimpute.cli.going_on import going_on
 from safeimpute.cli.outcome import Origin, Wanted, write_outcome
 from safeimpute.cli.progress import shown_progress
 
@@ -32,6 +33,7 @@ def run_labs(
     from safeimpute.records.writers.released_ledger import record_released
     from safeimpute.runtime.files import finished_folder, sha256_of
     from safeimpute.runtime.looks import record_look
+    from safeimpute.runtime.progress import part_of
 
     checked = check_labs(settings, table)
     first = next(iter(checked.values()))
@@ -39,16 +41,18 @@ def run_labs(
     if not quiet:
         print_columns(first)
     imputer = SafeImputer(**vars(settings))
-    with shown_progress(quiet) as progress:
-        imputer.fit(checked, progress=progress)
-    labs = imputer.labs_.imputers
-    looks = {lab: look_at(checked[lab], labs[lab].settings_, out, origin.earlier) for lab in labs}
-    second = [lab for lab, (_, seen) in looks.items() if seen]
-    if second and settings.over == "cells":
-        second = list(labs)
-    imputations = imputer.labs_.impute()
-    with finished_folder(out, force=force) as folder:
-        summary = _write(folder, imputer.labs_, table, imputations, origin, wanted, second)
+    with going_on(out, quiet) as kept, shown_progress(quiet) as progress:
+        imputer.fit(checked, progress=part_of(progress, 0.0, 0.8), kept=kept)
+        labs = imputer.labs_.imputers
+        looks = {lab: look_at(checked[lab], labs[lab].settings_, out, origin.earlier) for lab in labs}
+        second = [lab for lab, (_, seen) in looks.items() if seen]
+        if second and settings.over == "cells":
+            second = list(labs)
+        progress("deciding the release", 0.8)
+        imputations = imputer.labs_.impute()
+        progress("writing tables, figures and reports", 0.85)
+        with finished_folder(out, force=force) as folder:
+            summary = _write(folder, imputer.labs_, table, imputations, origin, wanted, second)
     said = [record_look(out, look) for look, _ in looks.values()]
     said.append(record_released(out, sha256_of(out / "imputations.parquet"), imputations, first.arrays))
     for warning in filter(None, said):
@@ -110,6 +114,9 @@ def print_labs(summary: "LabsSummary", folder: Path) -> None:
         share = line["released"] / max(line["missing"], 1)
         said = line["tolerance_in_words"] + (" (no guarantee)" if line["no_promise"] else "")
         typer.echo(f"{lab:<{wide}}{line['missing']:>9,}{line['released']:>10,}{share:>7.0%}  {said}")
+    for lab, line in summary["labs"].items():
+        if line["next_step"]:
+            typer.echo(f"{lab}: {line['next_step']}")
     share = summary["released"] / max(summary["missing"], 1)
     typer.echo(f"{'all labs':<{wide}}{summary['missing']:>9,}{summary['released']:>10,}{share:>7.0%}")
     if summary["no_promise"]:

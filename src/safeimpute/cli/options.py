@@ -117,7 +117,15 @@ ConfigFile = Annotated[
     typer.Option("--config", callback=_read_defaults, is_eager=True, help="TOML file with options."),
 ]
 
+Quick = Annotated[
+    bool,
+    typer.Option(
+        "--quick", help="A light fit: fewer folds of patients and faster trees; every result says so."
+    ),
+]
+
 MEMORY: Flags = {"memory": (Memory, None)}
+QUICK: Flags = {"quick": (Quick, False)}
 RENAME: Flags = {"columns": (Rename, "")}
 READING: Flags = {**RENAME, **format_flags()}  # how a file is written
 NO_EFFECT = "Taken by every command; without effect here."
@@ -299,9 +307,11 @@ def trials_by_lab(
     from safeimpute.records.tables import read_visits
     from safeimpute.records.units import unit_of
     from safeimpute.runtime.devices import resolve_device
+    from safeimpute.runtime.progress import SideBySide
 
-    told = context.params
+    told, places = context.params, list(asked)
     truth = read_visits(told["truth"]) if told.get("truth") else None
+    together = SideBySide(progress, len(asked))
 
     def trials_of(lab: str) -> "list[Trial]":
         settings, table = asked[lab]
@@ -315,7 +325,7 @@ def trials_by_lab(
             truth=None if truth is None else align_truth(table, truth, settings),
             plausible=unit.plausible,
             device=resolve_device(settings.device),
-            progress=progress if len(asked) == 1 else lambda part, share: progress(f"{lab}: {part}", share),
+            progress=together.job(places.index(lab), f"{lab}: " if len(asked) > 1 else ""),
             limits=unit.decision_limits,
             alone=alone,
         )

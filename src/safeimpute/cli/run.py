@@ -16,6 +16,7 @@ from safeimpute.cli.fit_flags import (
     table_format,
     told,
 )
+from safeimpute.cli.going_on import going_on
 from safeimpute.cli.outcome import Origin, Wanted, write_outcome
 from safeimpute.cli.progress import shown_progress
 
@@ -28,7 +29,7 @@ DEMO_OUT = Path("out/demo")  # the demo's own place, which it writes anew each t
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")]
 
 
-@opt.takes(flags_of(), opt.READING, opt.MEMORY)
+@opt.takes(flags_of(), opt.READING, opt.MEMORY, opt.QUICK)
 def run(
     context: typer.Context,
     visits: opt.Visits,
@@ -126,7 +127,7 @@ def _asked(
     return DrawsAsked(draws or 20, tuple(deltas), limit, covariate, mice)
 
 
-@opt.takes(flags_of(*MACHINE), opt.MEMORY)
+@opt.takes(flags_of(*MACHINE), opt.MEMORY, opt.QUICK)
 def demo(
     context: typer.Context,
     out: Out = DEMO_OUT,
@@ -208,7 +209,7 @@ def _run(
     table: Any, settings: "Settings", out: Path, origin: Origin, wanted: Wanted, *, force: bool, quiet: bool
 ) -> None:
     """The same for one lab, once the folder is this run's to write."""
-    from safeimpute.cli.console import print_columns, print_draws, print_summary
+    from safeimpute.cli.console import print_columns, print_draws, print_plan, print_summary
     from safeimpute.cli.looks import look_at
     from safeimpute.estimator import SafeImputer
     from safeimpute.records.asked import settings_of_one
@@ -219,22 +220,26 @@ def _run(
     from safeimpute.report.draws_folder import write_draws
     from safeimpute.runtime.files import finished_folder, sha256_of
     from safeimpute.runtime.looks import record_look
+    from safeimpute.runtime.progress import part_of
 
     visits = prepare_visits(table, column_choice(settings))
     refuse_known_values(visits.arrays, out, origin.source or out)
     if not quiet:
         print_columns(visits)
+        print_plan(visits, settings_of_one(settings))
     look, second = look_at(visits, settings_of_one(settings), out, origin.earlier)
     imputer = SafeImputer(**vars(settings))
-    with shown_progress(quiet) as progress:
-        imputer.fit(visits, progress=progress)
-    imputations, result = imputer.impute(visits), imputer.result()
-    with finished_folder(out, force=force) as folder:
-        imputer.save(folder / "model", second_look=second, sign=wanted.sign)
-        if wanted.why:
-            imputer.explain(visits).write_parquet(folder / "why.parquet")
-        drawn = None if wanted.draws is None else write_draws(folder, imputer, table, wanted.draws)
-        summary = write_outcome(folder, result, visits, imputations, origin, second_look=second)
+    with going_on(out, quiet) as kept, shown_progress(quiet) as progress:
+        imputer.fit(visits, progress=part_of(progress, 0.0, 0.9), kept=kept)
+        progress("deciding the release", 0.9)
+        imputations, result = imputer.impute(visits), imputer.result()
+        progress("writing tables, figures and report", 0.93)
+        with finished_folder(out, force=force) as folder:
+            imputer.save(folder / "model", second_look=second, sign=wanted.sign)
+            if wanted.why:
+                imputer.explain(visits).write_parquet(folder / "why.parquet")
+            drawn = None if wanted.draws is None else write_draws(folder, imputer, table, wanted.draws)
+            summary = write_outcome(folder, result, visits, imputations, origin, second_look=second)
     released = record_released(out, sha256_of(out / "imputations.parquet"), imputations, visits.arrays)
     for warning in filter(None, (record_look(out, look), released)):
         typer.echo(f"safeimpute: {warning}", err=True)

@@ -7,6 +7,7 @@ import typer
 
 from safeimpute.cli import options as opt
 from safeimpute.cli.fit_flags import format_flags, table_format
+from safeimpute.cli.progress import shown_progress
 from safeimpute.runtime.table_format import TableFormat
 
 if TYPE_CHECKING:
@@ -89,8 +90,9 @@ def score(
     if engine == "spark":  # takes its place itself
         accounts = score_apart(job)
     else:
-        with reserved(out, force=force, inputs=(model, new_visits), folder=False):
-            accounts = score_apart(job)
+        place = reserved(out, force=force, inputs=(model, new_visits), folder=False)
+        with place, shown_progress(quiet) as progress:
+            accounts = score_apart(job, progress)
     if not quiet:
         for account in accounts:
             _say(account)

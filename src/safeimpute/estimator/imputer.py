@@ -16,6 +16,7 @@ from safeimpute.records.asked import asks_for_several
 from safeimpute.records.tables import like, to_polars
 from safeimpute.records.units import column_choice
 from safeimpute.records.visits import Visits, prepare_visits
+from safeimpute.runtime.kept import Kept
 from safeimpute.runtime.progress import Progress, silent
 from safeimpute.scoring.labs_folder import holds_several
 from safeimpute.scoring.scorer import Scorer
@@ -56,7 +57,9 @@ class SafeImputer(LabImputer):
 
     labs_: SeveralLabs
 
-    def fit(self, visits: Any, y: None = None, *, progress: Progress = silent) -> Self:
+    def fit(
+        self, visits: Any, y: None = None, *, progress: Progress = silent, kept: Kept | None = None
+    ) -> Self:
         """Learn to impute, to rank risk and who gets measured; what cannot succeed is refused before that.
 
         Parameters
@@ -67,7 +70,9 @@ class SafeImputer(LabImputer):
         y : None
             Ignored; for scikit-learn's pipelines.
         progress : callable
-            Told the stage in words and the share of it done.
+            Told the stage in words and the share of the whole done.
+        kept : Kept, optional
+            Folds that were finished before the same fit was stopped, and where to keep them.
 
         Raises
         ------
@@ -80,8 +85,10 @@ class SafeImputer(LabImputer):
         checked = visits if isinstance(visits, Visits | Mapping) else _checked(visits, settings)
         if isinstance(checked, Visits):
             vars(self).pop("labs_", None)
-            return super().fit(checked, y, progress=progress)
-        several = SeveralLabs.fit(settings, checked, progress)
+            super().fit(checked, y, progress=progress, kept=kept)
+            self._met(visits)
+            return self
+        several = SeveralLabs.fit(settings, checked, progress, kept)
         for stale in (
             "visits_",
             "fitted_",
@@ -94,6 +101,7 @@ class SafeImputer(LabImputer):
         ):
             vars(self).pop(stale, None)
         self.labs_, self.settings_, self.looked_ = several, settings, None
+        self._met(visits)
         return self
 
     def impute(self, visits: Any, draws: int | None = None) -> Any:
@@ -115,19 +123,37 @@ class SafeImputer(LabImputer):
     def transform(self, visits: Any) -> Any:
         """The visits with released values filled in; `<target>_released` flags them.
 
+        Another table than the fitted one is imputed through the frozen model, which knows no patient of a fold it
+        judges: what its cut-off releases is filled in. Where the claim does not cover such visits (`visits`), values
+        are filled in all the same and `<target>_not_promised` marks them.
+
         Released values are no random sample of the missing ones: easy, mostly ordinary values are released first. Do
         not compute a mean, a share above a limit or a regression from this table; use `draws` and `safeimpute.pool`.
 
         Parameters
         ----------
         visits : table
-            The table the imputer was fitted on.
+            The table the imputer was fitted on, or any with its columns.
         """
         several = self._several()
-        if several is None:
-            return super().transform(visits)
-        several.meet(visits)
-        return like(several.filled(to_polars(visits)), visits)
+        return (
+            super().transform(visits) if several is None else self._shown(several.transform(visits), visits)
+        )
+
+    def columns_added(self) -> list[str]:
+        """What `transform` adds to a table's columns."""
+        several = self._several()
+        return super().columns_added() if several is None else several.columns_added()
+
+    def fitted_in_words(self) -> dict[str, str]:
+        """The labs and the visits they were learnt from."""
+        several = self._several()
+        return super().fitted_in_words() if several is None else several.fitted_in_words()
+
+    def release_in_words(self) -> dict[str, str]:
+        """How many values of every lab were released and withheld by the last `impute`."""
+        several = self._several()
+        return super().release_in_words() if several is None else several.release_in_words()
 
     def explain(self, visits: Any) -> Any:
         """The visits that carried each imputation: own ones with gaps, other patients' with distances, weights.

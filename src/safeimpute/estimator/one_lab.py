@@ -4,20 +4,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import polars as pl
 
 from safeimpute.errors import GuaranteeRefused, NotFittedError
+from safeimpute.estimator.filling import Filling
 from safeimpute.estimator.parameters import PARAMETERS, Parameterised
+from safeimpute.estimator.showing import Showing
 from safeimpute.records.asked import settings_of_one
 from safeimpute.records.checks import require_same_clock
-from safeimpute.records.filled import fill_in
 from safeimpute.records.imputations import imputation_table
 from safeimpute.records.new_visits import Reading, reading_of
-from safeimpute.records.tables import like, to_polars
+from safeimpute.records.tables import like
 from safeimpute.records.units import TargetUnit, column_choice, require_known_units, unit_of
 from safeimpute.records.visits import Visits, visits_of
 from safeimpute.runtime.devices import resolve_device
+from safeimpute.runtime.kept import Kept
 from safeimpute.runtime.progress import Progress, silent
 from safeimpute.scoring.drawing import Drawing
 from safeimpute.scoring.explained import explanation_table
@@ -48,7 +49,7 @@ class Together:
     promised: Promised
 
 
-class LabImputer(Parameterised, Drawing):
+class LabImputer(Parameterised, Filling, Showing, Drawing):
     """Impute a lab in irregular visits and release what can be promised; parameters are those of `SafeImputer`."""
 
     settings_: Settings
@@ -66,7 +67,14 @@ class LabImputer(Parameterised, Drawing):
     _resolved: Settings
     together_: Together | None = None  # where several labs were decided together
 
-    def fit(self, visits: Any, y: None = None, *, progress: Progress = silent) -> Self:  # noqa: ARG002
+    def fit(
+        self,
+        visits: Any,
+        y: None = None,  # noqa: ARG002
+        *,
+        progress: Progress = silent,
+        kept: Kept | None = None,
+    ) -> Self:
         """Learn to impute, to rank risk and who gets measured; what cannot succeed is refused before that.
 
         Parameters
@@ -76,7 +84,9 @@ class LabImputer(Parameterised, Drawing):
         y : None
             Ignored; for scikit-learn's pipelines.
         progress : callable
-            Told the stage in words and the share of it done.
+            Told the stage in words and the share of the whole done.
+        kept : Kept, optional
+            Folds that were finished before the same fit was stopped, and where to keep them.
 
         Raises
         ------
@@ -87,11 +97,19 @@ class LabImputer(Parameterised, Drawing):
         """
         settings = self._settings()
         checked = visits_of(visits, column_choice(settings))
+        self._met(visits)
         require_known_units(settings, checked.arrays)
         require_same_clock(settings.since, checked.time)
-        return self.fit_checked(checked, progress, alone=True)
+        return self.fit_checked(checked, progress, kept, alone=True)
 
-    def fit_checked(self, checked: Visits, progress: Progress = silent, *, alone: bool = False) -> Self:
+    def fit_checked(
+        self,
+        checked: Visits,
+        progress: Progress = silent,
+        kept: Kept | None = None,
+        *,
+        alone: bool = False,
+    ) -> Self:
         """Learn from checked visits.
 
         Parameters
@@ -99,7 +117,9 @@ class LabImputer(Parameterised, Drawing):
         checked : Visits
             With this imputer's target.
         progress : callable
-            Told the stage in words and the share of it done.
+            Told the stage in words and the share of the whole done.
+        kept : Kept, optional
+            Folds that were finished before the same fit was stopped, and where to keep them.
         alone : bool
             Refuse what could promise nothing by itself; labs of several were asked that before.
         """
@@ -108,8 +128,9 @@ class LabImputer(Parameterised, Drawing):
         if alone:
             require_promisable(arrays, settings)
         question, device = question_for(arrays, settings), resolve_device(settings.device)
+        own = None if kept is None else kept.of(checked.fingerprint, repr(settings), device)
         self.fitted_, self.calibrated_ = fit_question(
-            arrays, question, settings, unit.plausible, device, progress, unit.decision_limits
+            arrays, question, settings, unit.plausible, device, progress, unit.decision_limits, own
         )
         self.settings_, self.visits_, self.unit_, self.reading_ = settings, checked, unit, reading
         self.looked_ = None
@@ -152,46 +173,6 @@ class LabImputer(Parameterised, Drawing):
             decision.released,
             decision.reason,
         )
-
-    def transform(self, visits: Any) -> Any:
-        """The visits with released values filled in; `<target>_released` flags them.
-
-        Released values are no random sample of the missing ones: easy, mostly ordinary values are released first. Do
-        not compute a mean, a share above a limit or a regression from this table; use `draws` and `safeimpute.pool`.
-
-        Parameters
-        ----------
-        visits : table
-            The table the imputer was fitted on.
-        """
-        self.current_settings()
-        self._require_fitted_table(visits)
-        return like(self.filled(to_polars(visits)), visits)
-
-    def filled(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The rows of the fitted table with released values filled in, and a column that flags them.
-
-        Parameters
-        ----------
-        frame : polars table
-            The rows the fitted visits were made from.
-        """
-        released = self.calibrated_.candidates[self.imputed()["released"].to_numpy()]
-        value = np.full(len(self.visits_), np.nan)
-        value[released] = self.calibrated_.estimates.value[released]
-        return fill_in(frame, self.settings_.target, value[self.visits_.row_visit])
-
-    def fit_transform(self, visits: Any, y: None = None) -> Any:  # noqa: ARG002
-        """Fit, then fill in what is released.
-
-        Parameters
-        ----------
-        visits : table
-            One row per visit.
-        y : None
-            Ignored; for scikit-learn's pipelines.
-        """
-        return self.fit(visits).transform(visits)
 
     def explain(self, visits: Any) -> Any:
         """The visits that carried each imputation: own ones with gaps, other patients' with distances, weights.

@@ -17,6 +17,21 @@ class Parameterised:
         for name in PARAMETERS:
             setattr(self, name, bound.arguments[name])
 
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks before it uses an estimator: a table with names in, one with names out, no `y`."""
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+
+        return Tags(
+            estimator_type=None,
+            target_tags=TargetTags(required=False),
+            transformer_tags=TransformerTags(preserves_dtype=[]),
+            input_tags=InputTags(allow_nan=True, categorical=True, string=True),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether `fit` was called, or a fitted model loaded."""
+        return hasattr(self, "settings_")
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
         """The constructor's parameters, as scikit-learn asks."""
         return {name: getattr(self, name) for name in PARAMETERS}

@@ -14,7 +14,8 @@ from safeimpute.records.checks import require_same_clock
 from safeimpute.records.tables import to_polars
 from safeimpute.records.units import column_choice, target_unit
 from safeimpute.records.visits import Visits, prepare_targets
-from safeimpute.runtime.progress import Progress, silent
+from safeimpute.runtime.kept import Kept
+from safeimpute.runtime.progress import Progress, SideBySide, silent
 from safeimpute.runtime.threads import side_by_side
 from safeimpute.scoring.labs_folder import labs_folder, read_labs
 from safeimpute.scoring.several import SeveralScorer
@@ -46,6 +47,7 @@ class SeveralLabs:
         settings: Settings,
         checked: Mapping[str, Visits],
         progress: Progress = silent,
+        kept: Kept | None = None,
     ) -> Self:
         """Refuse what cannot succeed, then fit every lab; several at once where each is small."""
         labs, left_out = tuple(checked), {}
@@ -65,16 +67,15 @@ class SeveralLabs:
         if settings.over == "cells":
             require_promisable_together([checked[lab].arrays for lab in labs], settings)
 
+        together = SideBySide(progress, len(labs))
+
         def fitted(job: tuple[int, str]) -> LabImputer:
             number, lab = job
-            said = f"{lab}, {number} of {len(labs)} labs"
+            heard = together.job(number, f"{lab}, {number + 1} of {len(labs)} labs: ")
             imputer = LabImputer(**vars(told[lab]))
-            return imputer.fit_checked(
-                checked[lab],
-                lambda stage, share: progress(f"{said}: {stage}", (number - 1 + share) / len(labs)),
-            )
+            return imputer.fit_checked(checked[lab], heard, kept)
 
-        found = side_by_side(fitted, list(enumerate(labs, start=1)), len(checked[labs[0]]))
+        found = side_by_side(fitted, list(enumerate(labs)), len(checked[labs[0]]))
         return cls(settings, dict(zip(labs, found, strict=True)), left_out)
 
     def told(self, settings: Settings) -> None:
@@ -129,6 +130,35 @@ class SeveralLabs:
         for imputer in self.imputers.values():
             frame = imputer.filled(frame)
         return frame
+
+    def transform(self, visits: Any) -> pl.DataFrame:
+        """A table with every lab's released values filled in: the fitted one, or another by the frozen models."""
+        frame = to_polars(visits)
+        try:
+            self.meet(visits)
+        except (GuaranteeRefused, VisitsError):
+            filled = frame
+            self.decide()
+            for imputer in self.imputers.values():
+                filled = imputer.filled_new(frame, filled)
+            return filled
+        return self.filled(frame)
+
+    def columns_added(self) -> list[str]:
+        """What `transform` adds to a table's columns."""
+        return [name for imputer in self.imputers.values() for name in imputer.columns_added()]
+
+    def fitted_in_words(self) -> dict[str, str]:
+        """The labs, and the visits they were learnt from."""
+        first = next(iter(self.imputers.values()))
+        return {**first.fitted_in_words(), "target": ", ".join(self.imputers)}
+
+    def release_in_words(self) -> dict[str, str]:
+        """How many values of every lab were released and withheld."""
+        each = {lab: imputer.release_in_words() for lab, imputer in self.imputers.items()}
+        return {
+            lab: ", ".join(f"{name}: {words}" for name, words in said.items()) for lab, said in each.items()
+        }
 
     def explain(self, visits: Any) -> pl.DataFrame:
         """The visits that carried each imputation, with the lab imputed."""

@@ -7,7 +7,7 @@ from typing import TypedDict
 from safeimpute.evaluation.evaluate import Accuracy, ReleaseSummary, accuracy, release_at
 from safeimpute.evaluation.trials import Trial, run_trials
 from safeimpute.records.arrays import VisitArrays
-from safeimpute.runtime.progress import Progress, silent
+from safeimpute.runtime.progress import Progress, part_of, silent
 from safeimpute.settings import PaperSettings, Settings
 from safeimpute.systems.paper.system import by_instability
 
@@ -56,18 +56,21 @@ def ablate(
 ) -> Ablation:
     """Both tables on the same splits; `settings` are of the preset paper."""
 
-    def trials(name: str, chosen: PaperSettings) -> list[Trial]:
+    variants = imputer_variants(settings.paper)
+    fits = len(variants) + 1
+
+    def trials(number: int, name: str, chosen: PaperSettings) -> list[Trial]:
         return run_trials(
             visits,
             replace(settings, paper=chosen),
             splits,
             test_fraction,
             device=device,
-            progress=lambda part, share: progress(f"{name}, {part}", share),
+            progress=part_of(progress, number / fits, (number + 1) / fits, f"{name}, "),
         )
 
-    imputer = {name: trials(name, chosen) for name, chosen in imputer_variants(settings.paper).items()}
-    risk = risk_variants(trials("release", settings.paper))
+    imputer = {name: trials(number, name, variants[name]) for number, name in enumerate(variants)}
+    risk = risk_variants(trials(fits - 1, "release", settings.paper))
     return {
         "target": settings.target,
         "tolerance": settings.tolerance,

@@ -55,6 +55,7 @@ class AuditReport(Audit):
     preset: str
     claim: str
     promise: str
+    effort: str  # what a light fit did with less; empty where nothing was spared
 
 
 def audit(

@@ -232,6 +232,7 @@ class Asked(TypedDict):
     promise_kind: PromiseName
     confidence: float
     past_only: bool
+    effort: str  # what a light fit did with less; empty where nothing was spared
 
 
 class PromiseSummary(TypedDict):
@@ -252,6 +253,7 @@ class RunSummary(Asked, PromiseSummary):
     missing: int
     released: int
     withheld: int
+    next_step: str  # the nearest setting that would have released, where nothing was; seen after looking
     withheld_by_reason: dict[str, int]  # most frequent first
     reason_words: dict[str, str]  # what each of these reasons means
     risk_is_probability: bool

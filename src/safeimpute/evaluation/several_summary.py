@@ -22,6 +22,7 @@ class LabLine(TypedDict):
     missing: int
     released: int
     withheld: int
+    next_step: str  # the nearest setting that would have released, where nothing was; seen after looking
     cutoff: float | None
     risky: float | None  # weighted share of unacceptable errors among measured visits up to the cut-off
     mae: float | None  # of this run's preset, at measured visits
@@ -114,6 +115,7 @@ def _line(summary: RunSummary, folder: str) -> LabLine:
         "missing": summary["missing"],
         "released": summary["released"],
         "withheld": summary["withheld"],
+        "next_step": summary["next_step"],
         "cutoff": cutoff["risk"] if cutoff else None,
         "risky": cutoff["share"] if cutoff else None,
         "mae": summary["accuracy"]["mae"].get(summary["preset"]),

@@ -54,6 +54,7 @@ def summarise_run(result: RunResult, visits: Visits, imputations: pl.DataFrame) 
         "missing": len(imputations),
         "released": int(released.sum()),
         "withheld": int((~released).sum()),
+        "next_step": result.next_step,
         "withheld_by_reason": reasons,
         "reason_words": {reason: IN_WORDS.get(reason, reason) for reason in reasons},
         "risk_is_probability": calibrated.estimates.learnt_for is not None,
@@ -90,6 +91,7 @@ def _asked(result: RunResult) -> Asked:
         "promise_kind": settings.promise,
         "confidence": settings.confidence,
         "past_only": settings.past_only,
+        "effort": settings.best.effort_in_words if settings.preset == "best" else "",
     }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from safeimpute.errors import OptionError
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
-from safeimpute.runtime.progress import Progress, silent
+from safeimpute.runtime.progress import Progress, part_of, silent
 from safeimpute.selection.calibrate import Calibrated, Range, calibrate, fit_question, fit_system
 from safeimpute.selection.release import Decision, Rule
 from safeimpute.settings import Settings
@@ -116,7 +116,11 @@ def run_trials(
     trials = []
     for number in range(splits):
         seeded = replace(settings, random_state=settings.random_state + number)
-        told = _staged(progress, f"split {number + 1} of {splits}")
+        bare = without_fallback(seeded) if alone else None
+        begun, done = number / splits, (number + 1) / splits
+        turn = done if bare is None else (begun + done) / 2
+        said = f"split {number + 1} of {splits}: "
+        told = part_of(progress, begun, turn, said)
         start = time.perf_counter()
         if split_by == "patients":
             if truth is not None:
@@ -130,8 +134,8 @@ def run_trials(
         measured = visits.target_values
         known = measured if truth is None else np.where(np.isnan(measured), truth, measured)
         seconds = {**fitted.seconds, "total": time.perf_counter() - start}
-        bare = without_fallback(seeded) if alone else None
-        value = None if bare is None else fit_system(calibrated.question, bare, device, told).estimates.value
+        again = part_of(progress, turn, done, f"{said}without fallback, ")
+        value = None if bare is None else fit_system(calibrated.question, bare, device, again).estimates.value
         trials.append(Trial(calibrated, known, seeded, seconds, value))
     return trials
 
@@ -193,7 +197,3 @@ def _visible(visits: VisitArrays, settings: Settings) -> Question:
     """A table with nothing hidden."""
     measured = ~np.isnan(visits.target_values)
     return ask(visits, settings, measured, ~measured)
-
-
-def _staged(progress: Progress, stage: str) -> Progress:
-    return lambda part, share: progress(f"{stage}: {part}", share)

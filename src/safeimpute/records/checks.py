@@ -6,7 +6,6 @@ from itertools import combinations
 
 import numpy as np
 import polars as pl
-from scipy.stats import rankdata
 
 from safeimpute.errors import VisitsError
 from safeimpute.records.arrays import FloatArray, IntArray
@@ -180,6 +179,8 @@ def _nearly_copies(values: FloatArray, truth: FloatArray) -> bool:
         return True
     if a.std() == 0 or b.std() == 0:
         return False
+    from scipy.stats import rankdata  # slow to load
+
     pairs = (a, b), (rankdata(a), rankdata(b))  # a curved copy keeps the order
     return max(abs(float(np.corrcoef(*pair)[0, 1])) for pair in pairs) > NEAR_COPY_CORRELATION
 
@@ -208,6 +209,8 @@ def _fixed_by(levels: pl.Series, truth: FloatArray, patient: IntArray) -> float:
     )
     free, whose = len(code) - len(size), patient[both]
     met = len(np.unique(whose * len(size) + code)) / len(np.unique(whose))  # levels of a patient, on average
+    from scipy.stats import rankdata
+
     rank = rankdata(truth[both])
     if met < CHANGES_PER_PATIENT or free < NEAR_COPY_ROWS or rank.var() == 0:
         return 0.0

@@ -3,7 +3,7 @@
 import csv
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import narwhals as nw
 import polars as pl
@@ -129,6 +129,17 @@ def _unusable(error: Exception) -> VisitsError:
         f"the table cannot be converted ({type(error).__name__}): a column name stands twice, or a column mixes "
         "types such as numbers and text. Make names unique and each column one type."
     )
+
+
+def as_kind(frame: pl.DataFrame, kind: Literal["pandas", "polars"], table: Any) -> Any:
+    """A polars frame as this kind of dataframe; a pandas table keeps the rows' labels of `table`."""
+    if kind == "polars":
+        return frame
+    converted = frame.to_pandas()
+    index = getattr(table, "index", None)
+    if index is not None and len(index) == len(converted):
+        converted.index = index
+    return converted
 
 
 def like(frame: pl.DataFrame, table: Any) -> Any:

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from safeimpute.evaluation.run_summary import Distribution, MeasuringSummary, RunSummary, SliderGrid
+from safeimpute.evaluation.run_summary import Distribution, MeasuringSummary, RunSummary
 from safeimpute.evaluation.subgroups import GroupOutcome
 from safeimpute.records.catalogue_facts import lab_title
 from safeimpute.report.background import data_content, model_card
-from safeimpute.report.doubts import bound_width, next_settings, nothing_released, sensitivity_words
+from safeimpute.report.doubts import bound_width, next_step, sensitivity_words
 from safeimpute.report.manifest import Manifest
 from safeimpute.report.palette import number, percent, quantity, sentence
 from safeimpute.runtime.text import plain_text
@@ -27,11 +27,8 @@ NOT_WEIGHED = (
 )
 
 
-def page_content(
-    summary: RunSummary, manifest: Manifest, sliders: SliderGrid | None = None
-) -> dict[str, Any]:
-    """Everything the page says apart from its charts; `sliders` are the outcomes of other settings, where known."""
-    nearest = next_settings(summary, sliders)
+def page_content(summary: RunSummary, manifest: Manifest) -> dict[str, Any]:
+    """Everything the page says apart from its charts."""
     return {
         "target": plain_text(summary["target"], 60),
         "title": plain_text(lab_title(summary["target"]), 60),
@@ -40,8 +37,7 @@ def page_content(
         "setting": _setting(summary),
         "release_bar": _release_bar(summary),
         "withheld_reasons": _withheld_reasons(summary),
-        "nothing_released": nothing_released(summary, nearest_follows=bool(nearest)),
-        "next_steps": nearest,
+        "next_step": next_step(summary),
         "promise": _promise(summary),
         "cutoffs": [sentence(each["words"]) for each in summary["cutoffs"] if not each["group"]],
         "group_rows": _group_rows(summary),
@@ -86,6 +82,7 @@ def _setting(summary: RunSummary) -> str:
     return (
         f"An error counts as unacceptable from {tolerance}; {_asked(summary)}. The table holds {data['visits']:,} "
         f"visits of {data['patients']:,} patients; {_calibrated_by(summary)}."
+        f"{' A ' + sentence(summary['effort']) + '.' if summary['effort'] else ''}"
     )
 
 

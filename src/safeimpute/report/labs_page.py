@@ -12,7 +12,7 @@ from safeimpute.records.catalogue_facts import lab_title
 from safeimpute.report import palette
 from safeimpute.report.html import csp_hash, render_report, resource
 from safeimpute.report.palette import number, percent, quantity, sentence
-from safeimpute.report.run_folder import read_labs_summary, read_manifest, read_sliders, read_summary
+from safeimpute.report.run_folder import read_labs_summary, read_manifest, read_summary
 from safeimpute.runtime.files import finished_file
 from safeimpute.runtime.text import plain_text
 
@@ -21,7 +21,7 @@ def write_labs_report(folder: Path) -> Path:
     """Render the report of a finished run of several labs and put it beside its results."""
     summary = read_labs_summary(folder)
     pages = [
-        _as_page(render_report(read_summary(own), read_manifest(own), read_sliders(own)), f"lab{number}")
+        _as_page(render_report(read_summary(own), read_manifest(own)), f"lab{number}")
         for number, own in enumerate((folder / line["folder"] for line in summary["labs"].values()), start=1)
     ]
     path = folder / "report.html"

@@ -117,14 +117,6 @@ def read_manifest(folder: Path) -> Manifest:
     return cast("Manifest", _read(folder / "run.json", Manifest.__required_keys__))
 
 
-def read_sliders(folder: Path) -> SliderGrid | None:
-    """The outcomes of other settings; None where a folder holds none of this version: the report does without."""
-    try:
-        return cast("SliderGrid", _read(folder / "review" / "exploration.json", SliderGrid.__required_keys__))
-    except OptionError:
-        return None
-
-
 def _read(path: Path, needed: frozenset[str]) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

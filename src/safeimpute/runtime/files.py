@@ -64,7 +64,7 @@ def reserved(
     (require_new_folder if folder else require_new)(path, force=force, inputs=inputs)
     with taken(path):
         for each in leftovers_in(path.parent, path.name):
-            if each.kind != "lock":
+            if each.kind in ("new", "old"):
                 sys.stderr.write(f"safeimpute: a killed run left something. {clear(each)}\n")
         (require_new_folder if folder else require_new)(path, force=force, inputs=inputs)
         yield

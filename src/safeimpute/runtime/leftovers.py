@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from safeimpute.runtime.kept import KEPT
 from safeimpute.runtime.locks import LOCK, is_held
 from safeimpute.runtime.marker import listed_files, remove_ours
 from safeimpute.runtime.signals import shielded
@@ -30,13 +31,18 @@ class Leftover:
     """Something unfinished whose process is gone."""
 
     path: Path
-    kind: Literal["new", "old", "lock"]
+    kind: Literal["new", "old", "lock", "kept"]
     name: str  # of the output it was to become, or was
 
     @property
     def in_words(self) -> str:
         """What it is."""
-        what = {"new": "unfinished", "old": "an earlier result set aside", "lock": "a lock nobody holds"}
+        what = {
+            "new": "unfinished",
+            "old": "an earlier result set aside",
+            "lock": "a lock nobody holds",
+            "kept": "finished folds to go on from",
+        }
         return f"{self.path} ({what[self.kind]})"
 
 
@@ -103,6 +109,10 @@ def clear(leftover: Leftover) -> str:
 
 def _leftover(path: Path) -> Leftover | None:
     """The leftover a path is; None for anything foreign, linked, another user's or still worked on."""
+    if path.name.endswith(KEPT) and path.is_dir() and not path.is_symlink() and _is_mine(path):
+        name = path.name[1 : -len(KEPT)]
+        held = is_held(path.with_name(f".{name}{LOCK}"))
+        return None if held else Leftover(path, "kept", name)
     lock, partial = fnmatch.fnmatchcase(path.name, f".*{LOCK}"), _PARTIAL.fullmatch(path.name)
     if not (lock or partial) or path.is_symlink() or not _is_mine(path):
         return None

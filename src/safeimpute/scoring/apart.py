@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ from typing import Any
 from safeimpute import errors
 from safeimpute.errors import ModelFolderError, SafeImputeError
 from safeimpute.runtime.files import finished_file
+from safeimpute.runtime.progress import Progress, part_of, silent
 from safeimpute.runtime.signals import heed_signals, shielded
 from safeimpute.runtime.traces import our_fault
 from safeimpute.scoring.account import Account
 from safeimpute.scoring.score_job import ScoreJob as ScoreJob
 
+STANDS = "stands"  # what a line on where the child stands begins with
 PATIENCE = 10.0  # seconds that a child which was told to stop has to clear away
 
 
@@ -28,22 +31,22 @@ class WorkerFailed(SafeImputeError):
     """The process that scored met a fault of ours; its message names the trace."""
 
 
-def score_apart(job: ScoreJob) -> tuple[Account, ...]:
+def score_apart(job: ScoreJob, progress: Progress = silent) -> tuple[Account, ...]:
     """Score in a child, and what each lab came to; the result stands at `job.out` only when the child ended well.
 
     Raises ModelFolderError where the child died, and otherwise what the child refused.
     """
     if job.engine == "spark":  # writes its folder itself, whole or not at all
-        return _accounts(_answer(job.as_json(job.out), job.model))
+        return _accounts(_answer(job.as_json(job.out), job.model, progress))
     with finished_file(job.out, force=job.force) as partial:
-        return _accounts(_answer(job.as_json(partial), job.model))
+        return _accounts(_answer(job.as_json(partial), job.model, progress))
 
 
-def _answer(told: str, model: Path) -> dict[str, Any]:
+def _answer(told: str, model: Path, progress: Progress) -> dict[str, Any]:
     command = [sys.executable, "-m", "safeimpute.scoring.apart"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603
         try:
-            said, _ = child.communicate(told)
+            said = _heard(child, told, progress)
         finally:
             with shielded():
                 _end(child)
@@ -57,6 +60,21 @@ def _answer(told: str, model: Path) -> dict[str, Any]:
     if "error" in answer:
         raise _error(answer)
     return answer
+
+
+def _heard(child: "subprocess.Popen[str]", told: str, progress: Progress) -> str:
+    """Tell the child its job; the last line it says, after lines on where it stands."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    said = ""
+    with suppress(BrokenPipeError):  # it died before it listened; its exit code says so
+        child.stdin.write(told)
+        child.stdin.close()
+    for said in child.stdout:
+        if said.startswith(f'{{"{STANDS}"'):
+            progress(*json.loads(said)[STANDS])
+    child.wait()
+    return said
 
 
 def _end(child: "subprocess.Popen[str]") -> None:
@@ -95,10 +113,16 @@ def _accounts(answer: dict[str, Any]) -> tuple[Account, ...]:
 def main() -> None:
     """Read a job from standard input, do it, answer on standard output."""
     heed_signals()
-    told, answers = sys.stdin.read(), os.dup(1)
+    told, out = sys.stdin.read(), os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever a library prints is no answer
+
+    def stands(stage: str, share: float) -> None:
+        out.write(json.dumps({STANDS: (stage, share)}) + "\n")
+        out.flush()
+
     try:
-        said: dict[str, Any] = {"accounts": [asdict(each) for each in _score(ScoreJob.from_json(told))]}
+        found = _score(ScoreJob.from_json(told), stands)
+        said: dict[str, Any] = {"accounts": [asdict(each) for each in found]}
     except SafeImputeError as error:
         said = {"error": type(error).__name__, "message": str(error)}
     except OSError as error:
@@ -111,11 +135,11 @@ def main() -> None:
         }
     except Exception as error:
         said = {"error": "", "message": our_fault(error)}
-    with os.fdopen(answers, "w", encoding="utf-8") as out:
+    with out:
         out.write(json.dumps(said))
 
 
-def _score(job: ScoreJob) -> list[Account]:
+def _score(job: ScoreJob, progress: Progress) -> list[Account]:
     if job.engine == "spark":
         from safeimpute.scoring.spark import score_files
 
@@ -134,7 +158,8 @@ def _score(job: ScoreJob) -> list[Account]:
     from safeimpute.runtime.files import disk_faults, sha256_of
     from safeimpute.scoring.several import scored_labs
 
-    tables, accounts, new = scored_labs(job)
+    tables, accounts, new = scored_labs(job, part_of(progress, 0.0, 0.95))
+    progress("writing the table", 0.95)
     with disk_faults(job.out):
         if job.out.suffix == ".csv":
             write_csv(tables, job.out)

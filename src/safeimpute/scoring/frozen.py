@@ -15,6 +15,7 @@ from safeimpute.measuring.features import measuring_table
 from safeimpute.measuring.model import MeasuringModel
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 from safeimpute.runtime.memory import Size, scored_at_once
+from safeimpute.runtime.progress import Progress, silent
 from safeimpute.selection.calibrate import Calibrated, Range, capped, evidence_scope
 from safeimpute.selection.cutoff import Cutoff
 from safeimpute.selection.groups import Grouping, Merged
@@ -104,18 +105,33 @@ class Scored:
 
 
 def score_visits(
-    visits: VisitArrays, model: FrozenModel, *, promised: bool = True, measured_too: bool = False
+    visits: VisitArrays,
+    model: FrozenModel,
+    *,
+    promised: bool = True,
+    measured_too: bool = False,
+    progress: Progress = silent,
 ) -> Scored:
     """Score a table, portion by portion; without `promised`, nothing is released.
 
     Visits with a measured target are estimated only if `measured_too`, as if it were missing; NaN elsewhere.
     """
     at_once = scored_at_once(_size_of(visits, model), VISITS_AT_ONCE)
-    parts = [
-        _score_portion(visits.take(rows), model, promised=promised, measured_too=measured_too)
-        for rows in _portions(visits.patient, at_once)
-    ]
+    parts, done = [], 0
+    for rows in _portions(visits.patient, at_once):
+        progress("imputing and deciding", done / len(visits))
+        parts.append(_score_portion(visits.take(rows), model, promised=promised, measured_too=measured_too))
+        done += int(rows.sum())
     return parts[0] if len(parts) == 1 else _joined(parts)
+
+
+def let_through(scored: Scored, visits: VisitArrays, model: FrozenModel) -> BoolArray:
+    """Missing values that the cut-off of the fit lets through, whether or not anything is promised about them."""
+    outside = evidence_scope(scored.estimates, model.plausible) | capped(
+        scored.estimates.risk, model.risk_cap
+    )
+    group = _group(visits, scored.estimates, model)
+    return decide_by_cutoff(scored.estimates.risk, outside, model.cutoffs, group).released & scored.candidate
 
 
 def _size_of(visits: VisitArrays, model: FrozenModel) -> Size:

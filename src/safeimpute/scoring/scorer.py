@@ -13,6 +13,7 @@ from safeimpute.records.imputations import imputation_table
 from safeimpute.records.new_visits import NewVisits, Reading, read_new_visits
 from safeimpute.records.tables import like, to_polars
 from safeimpute.records.units import require_same_units, target_unit
+from safeimpute.runtime.progress import Progress, silent
 from safeimpute.scoring.account import Account
 from safeimpute.scoring.frozen import FrozenModel, Scored, score_visits
 from safeimpute.selection.claims import Promised, promise_in_words, without_promise
@@ -98,13 +99,18 @@ class Scorer:
         return like(self.score_whole(visits, without, ledger).table, visits)
 
     def score_whole(
-        self, visits: Any, without: Sequence[str] = (), ledger: "NightLedger | None" = None
+        self,
+        visits: Any,
+        without: Sequence[str] = (),
+        ledger: "NightLedger | None" = None,
+        progress: Progress = silent,
     ) -> ScoredTable:
         """The same with what is promised and what was left out, in words."""
         new = read_new_visits(to_polars(visits), self.reading, without)
         require_same_units(self.settings, new.arrays, self.typical())
         if ledger is None:
-            return self._told(new, score_visits(new.arrays, self.model, promised=not without), without, 0)
+            scored = score_visits(new.arrays, self.model, promised=not without, progress=progress)
+            return self._told(new, scored, without, 0)
         from safeimpute.scoring.decided_nights import score_with_ledger
 
         tonight, scored, earlier = score_with_ledger(self, new.arrays, ledger, promised=not without)

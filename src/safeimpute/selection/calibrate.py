@@ -13,7 +13,8 @@ from safeimpute.measuring.diagnosis import MeasuringDiagnosis, diagnose
 from safeimpute.measuring.features import measuring_table
 from safeimpute.measuring.model import MeasuringModel, Weights, learn_measuring
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
-from safeimpute.runtime.progress import Progress, silent
+from safeimpute.runtime.kept import Kept
+from safeimpute.runtime.progress import Progress, part_of, silent
 from safeimpute.selection.bounds import Bound
 from safeimpute.selection.groups import Grouping, make_grouping
 from safeimpute.selection.intervals import IntervalGround, interval_ground
@@ -115,7 +116,11 @@ class Calibrated:
 
 
 def fit_system(
-    question: Question, settings: Settings, device: str = "cpu", progress: Progress = silent
+    question: Question,
+    settings: Settings,
+    device: str = "cpu",
+    progress: Progress = silent,
+    kept: Kept | None = None,
 ) -> Fitted:
     """Fit the preset's system to what the question shows."""
     if settings.preset == "paper":
@@ -133,6 +138,7 @@ def fit_system(
         calendar=settings.uses_calendar,
         device=device,
         progress=progress,
+        kept=kept,
     )
 
 
@@ -209,12 +215,14 @@ def fit_question(
     device: str = "cpu",
     progress: Progress = silent,
     limits: Sequence[float] = (),
+    kept: Kept | None = None,
 ) -> tuple[Fitted, Calibrated]:
-    """Fit and calibrate in one go; `visits` holds every measured target."""
+    """Fit and calibrate in one go; `visits` holds every measured target, `kept` folds fitted before."""
     require_groups(settings.groups, visits)
-    fitted = fit_system(question, settings, device, progress)
-    if settings.claim != "visits":
-        progress("learning who gets measured", 0.9)
+    weighed = settings.claim != "visits"
+    fitted = fit_system(question, settings, device, part_of(progress, 0.0, 0.85 if weighed else 1.0), kept)
+    if weighed:
+        progress("learning who gets measured", 0.85)
     return fitted, calibrate(
         question, visits.target_values, fitted.estimates, settings, plausible, limits=limits
     )

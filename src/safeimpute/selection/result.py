@@ -8,6 +8,7 @@ from safeimpute.selection.bounds import Bound
 from safeimpute.selection.calibrate import Calibrated
 from safeimpute.selection.claims import Promised, bound_in_words, promise_in_words, without_promise
 from safeimpute.selection.gathering import Gathering, where_risky_gathers
+from safeimpute.selection.help import next_step, what_would_help
 from safeimpute.selection.release import Decision, Rule, passing, rule_of
 from safeimpute.selection.what_if import AtTolerance, UnderDoubt
 from safeimpute.settings import Settings
@@ -29,6 +30,7 @@ class RunResult:
     gathering: list[Gathering]  # to look at, not to promise; so are the next two
     doubts: list[UnderDoubt]  # empty where the claim does not look at who gets measured
     elsewhere: tuple[AtTolerance, ...]
+    next_step: str  # the nearest that would have released, where nothing was; empty elsewhere
     seconds: Mapping[str, float]  # spent in each stage of the fit
 
 
@@ -44,6 +46,8 @@ def result_of(
 ) -> RunResult:
     """Put together what was decided, and look at what other choices would have released."""
     tolerance, rule, weighed = settings.allowed_error, rule_of(settings), settings.claim != "visits"
+    elsewhere = calibrated.elsewhere(tolerance, rule)
+    advice = what_would_help(calibrated, decision, settings)
     return RunResult(
         settings=settings,
         unit=unit,
@@ -56,7 +60,8 @@ def result_of(
         passing=passing(calibrated.ground(tolerance), decision),
         gathering=where_risky_gathers(calibrated, tolerance, rule, decision_limits),
         doubts=calibrated.under_doubt(tolerance, rule.alpha, settings.gammas) if weighed else [],
-        elsewhere=calibrated.elsewhere(tolerance, rule),
+        elsewhere=elsewhere,
+        next_step=next_step(settings, decision, elsewhere, advice),
         seconds={name: float(each) for name, each in seconds.items()},
     )
 

@@ -40,10 +40,27 @@ def too_few(alpha: float, worth: Worth) -> str:
         f"a level of {alpha:g} needs measured visits worth {visits} of equal weight, of patients worth {patients}; "
         f"these are worth {worth.visits:.0f} and {worth.patients:.0f}"
     )
-    level = max(RISKY_VISITS / max(worth.visits, 1e-9), RISKY_PATIENTS / max(worth.patients, 1e-9))
-    if level >= 0.5:
+    level = lowest_level(worth)
+    if level is None:
         return f"{words}. Give more patients with measured values"
-    return f"{words}. Give more patients with measured values, or a level of {math.ceil(100 * level) / 100:g} or higher"
+    return f"{words}. Give more patients with measured values, or a level of {level:g} or higher"
+
+
+def lowest_level(worth: Worth) -> float | None:
+    """The lowest level, in whole percent, that so many visits and patients bear; None where that is half or more."""
+    level = max(RISKY_VISITS / max(worth.visits, 1e-9), RISKY_PATIENTS / max(worth.patients, 1e-9))
+    return None if level >= 0.5 else max(math.ceil(100 * level - 1e-9), 1) / 100
+
+
+def lowest_level_held_out(measured: int) -> float | None:
+    """The same under the claim `visits`, where a share of the measured visits calibrates."""
+    level = 1.0 / (round(CALIBRATION_SHARE * measured) + 1)
+    return None if level >= 0.5 else max(math.ceil(100 * level - 1e-9), 1) / 100
+
+
+def fewest_measured(alpha: float) -> int:
+    """Measured visits that the claim `visits` needs at a level."""
+    return math.ceil((fewest_calibration(alpha) - 0.5) / CALIBRATION_SHARE)
 
 
 def require_promisable(visits: VisitArrays, settings: Settings) -> None:
@@ -55,18 +72,34 @@ def require_promisable(visits: VisitArrays, settings: Settings) -> None:
             "known values would be imputed, use evaluate."
         )
     if settings.claim == "visits":
-        needed, there = fewest_calibration(settings.fdr), round(CALIBRATION_SHARE * int(measured.sum()))
-        if there < needed:
-            raise GuaranteeRefused(
-                f"an FDR level of {settings.fdr:g} needs at least {needed} calibration visits; "
-                f"{100 * CALIBRATION_SHARE:g} % of the measured ones are {there}. Give more measured visits or a "
-                "higher level."
-            )
+        _require_held_out(int(measured.sum()), settings.fdr)
         return
     measured &= calibrated_on(visits, settings)
     worth = Worth(float(measured.sum()), float(len(np.unique(visits.patient[measured]))))
     if not enough(worth, settings.fdr):
-        raise GuaranteeRefused(f"{too_few(settings.fdr, worth)}.")
+        raise GuaranteeRefused(f"{too_few(settings.fdr, worth)}{_or_held_out(measured, settings)}.")
+
+
+def _require_held_out(measured: int, alpha: float) -> None:
+    """Refuse the claim `visits` where too few of the measured visits would calibrate."""
+    needed, there = fewest_calibration(alpha), round(CALIBRATION_SHARE * measured)
+    if there < needed:
+        raise GuaranteeRefused(
+            f"an FDR level of {alpha:g} needs at least {needed} calibration visits; {100 * CALIBRATION_SHARE:g} % of "
+            f"the measured ones are {there}. {fewest_measured(alpha):,} measured visits would do, or "
+            f"{_level_in_words(lowest_level_held_out(measured))}."
+        )
+
+
+def _or_held_out(measured: BoolArray, settings: Settings) -> str:
+    """The claim `visits`, where it bears the level: it asks for visits, whoever's they are."""
+    if round(CALIBRATION_SHARE * int(measured.sum())) < fewest_calibration(settings.fdr):
+        return ""
+    return "; or the claim 'visits', which bears this level here, but speaks only for visits like the measured ones"
+
+
+def _level_in_words(level: float | None) -> str:
+    return "no level below 0.5" if level is None else f"a level of {level:g} or higher"
 
 
 def calibrated_on(visits: VisitArrays, settings: Settings) -> BoolArray:

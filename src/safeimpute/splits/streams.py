@@ -18,6 +18,7 @@ class Stream(IntEnum):
     RISK = 15
     TEST = 16
     DRAWS = 21
+    ROUGH = 22
 
 
 class Hashed(IntEnum):

@@ -14,7 +14,6 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, Field, StringConstraints
 
 from safeimpute.errors import OptionError, SafeImputeError
-from safeimpute.evaluation.next_step import next_steps
 from safeimpute.web.decisions import DecisionLog, Imputation
 from safeimpute.web.export import Format, accepted_values, export_bytes, export_note
 from safeimpute.web.guard import REPORT_POLICY, Access, Guard
@@ -29,7 +28,7 @@ STATIC = Path(__file__).parent / "static"
 TOLD = (
     *("target", "unit", "fdr", "tolerance", "tolerance_in_words", "preset", "claim"),
     *("promise", "assumption", "limits", "no_promise", "second_look", "missing", "released", "withheld"),
-    *("withheld_by_reason", "reason_words", "cutoffs", "risk_is_probability"),
+    *("next_step", "withheld_by_reason", "reason_words", "cutoffs", "risk_is_probability"),
     *("bound", "gathering", "confidence", "promise_kind"),
 )
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=80)]
@@ -125,7 +124,6 @@ def _add_reading(
             **{name: value for name, value in run.summary.items() if name in TOLD},
             "name": (run.whole or run.folder).name,
             "title": lab_facts(run.summary["target"], run.summary["unit"])["title"],
-            "next_steps": next_steps(run.exploration),
             "guaranteed": run.guaranteed,
             "export_note": export_note(run),
             "value_range": [values.min(), values.max()],

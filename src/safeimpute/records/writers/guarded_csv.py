@@ -11,13 +11,17 @@ BLANK = r"[\s\p{C}\p{Z}]*"  # passed over by some programs: blanks, control and 
 
 
 def write_csv(table: pl.DataFrame, path: Path | IO[bytes]) -> None:
-    """CSV in which no text can act as a spreadsheet formula: a quote is put before such text, in every line of it."""
+    """CSV in which no text can act as a spreadsheet formula: a quote is put before such text, in every line of it.
+
+    Yes and no are TRUE and FALSE, which R, Python and spreadsheets all take for what they are.
+    """
     guarded = table.with_columns(
         _guarded(pl.col(name).cast(pl.String)).alias(name)
         for name, kind in table.schema.items()
         if kind in (pl.String, pl.Categorical, pl.Enum)
     )
-    guarded.write_csv(path)
+    logical = [name for name, kind in table.schema.items() if kind == pl.Boolean]
+    guarded.with_columns(pl.col(logical).cast(pl.String).str.to_uppercase()).write_csv(path)
 
 
 def _guarded(text: pl.Expr) -> pl.Expr:

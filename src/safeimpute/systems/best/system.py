@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from safeimpute.records.arrays import BoolArray, IntArray, VisitArrays
+from safeimpute.runtime.kept import Kept
 from safeimpute.runtime.memory import Size, block_within_ceiling
 from safeimpute.runtime.progress import Progress, Stopwatch, silent
 from safeimpute.runtime.state import Plain, State
@@ -101,8 +102,11 @@ def fit_best(
     calendar: bool = True,
     device: str = "cpu",
     progress: Progress = silent,
+    kept: Kept | None = None,
 ) -> FittedBest:
     """Fit one model per fold of patients; the target column of `visits` holds visible targets only.
+
+    Folds found in `kept` are taken from there, the others put there once they are fitted.
 
     Raises VisitsError where the table is too small to learn from, OptionError where a memory ceiling cannot be kept.
     """
@@ -116,7 +120,11 @@ def fit_best(
     lesson, finished = Lesson(settings, tolerance, past_only, calendar), count(1)
 
     def of_fold(number: int) -> _FoldFit:
-        found = _fit_fold(visits, fold, number, lesson, generator(seed, Stream.FIT, number), device)
+        found = None if kept is None else _kept_fold(kept, fold != number, number)
+        if found is None:
+            found = _fit_fold(visits, fold, number, lesson, generator(seed, Stream.FIT, number), device)
+            if kept is not None:
+                kept.put(f"fold-{number}", found.state())
         done = next(finished)
         progress(f"learning values and risks, {done} of {settings.folds} folds", done / settings.folds)
         return found
@@ -136,6 +144,39 @@ class _FoldFit(NamedTuple):
     rows: BoolArray
     estimates: Estimates | None  # None where nobody is in the fold
     seconds: Mapping[str, float]
+
+    def state(self) -> State:
+        """To be kept while the other folds are fitted."""
+        arrays, plain = self.model.state()
+        kept: Arrays = {f"model.{name}": each for name, each in arrays.items()}
+        if self.estimates is not None:
+            parts = {name: getattr(self.estimates, name) for name in _OF_ESTIMATES}
+            kept |= {f"estimates.{name}": each for name, each in parts.items()}
+            kept |= {f"signals.{name}": each for name, each in self.estimates.signals.items()}
+        return kept, {"model": plain, "seconds": dict(self.seconds)}
+
+
+_OF_ESTIMATES = ("value", "risk", "spread", "no_evidence")
+
+
+def _kept_fold(kept: Kept, others: BoolArray, number: int) -> _FoldFit | None:
+    """A fold that an earlier attempt finished; None where there is none."""
+    state = kept.get(f"fold-{number}")
+    if state is None:
+        return None
+    arrays, plain = state
+    model = FoldModel.from_state(_named(arrays, "model."), plain["model"])
+    found, signals = _named(arrays, "estimates."), _named(arrays, "signals.")
+    estimates = None
+    if not others.all():
+        value, risk, spread, nothing = (found[name] for name in _OF_ESTIMATES)
+        estimates = Estimates(value, risk, spread, nothing, model.risk.tolerance, signals)
+    return _FoldFit(model, ~others, estimates, plain["seconds"])
+
+
+def _named(arrays: Arrays, start: str) -> Arrays:
+    """Arrays whose names begin so, without that beginning."""
+    return {name.removeprefix(start): each for name, each in arrays.items() if name.startswith(start)}
 
 
 def _fit_fold(

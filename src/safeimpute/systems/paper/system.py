@@ -51,14 +51,14 @@ def fit_paper(
         settings.gcn,
         settings.graph,
         settings.perturbation,
-        on_epoch=lambda done, most: progress("training the network", done / most),
+        on_epoch=lambda done, most: progress("training the network", 0.05 + 0.8 * done / most),
     )
     progress("building the graph", 0.0)
     with watch.stage("graph"):
         graph = build_graph(task, settings.graph, rng, device)
     with watch.stage("fit"):
         fitted = imputer.fit_on(graph, task, rng, device)
-    progress("ranking by risk", 0.0)
+    progress("ranking by risk", 0.85)
     with watch.stage("risk"):
         imputation = fitted.impute(task)
         risk = proxy_risk(imputation, settings.beta)

@@ -10,7 +10,7 @@ import { patientIn, showOpen, startLabs, stepLab } from "./labs.js";
 import { markOpen, neighbour, refreshRow, startList } from "./list.js";
 import { reviewer, startReviewer } from "./reviewer.js";
 import { startTips } from "./tips.js";
-import { byNeed, nextStep } from "./words.js";
+import { byNeed } from "./words.js";
 
 const page = { run: null, course: null, chosen: null, showExplore: () => {}, turn: Promise.resolve() };
 
@@ -164,12 +164,7 @@ function showPromise(run) {
 // Where nothing was released: which setting would.
 function showNext(run) {
   byId("next").hidden = run.released > 0 || !run.missing;
-  const steps = run.next_steps.map((step) => el("li", {}, nextStep(step)));
-  byId("next").replaceChildren(el("h2", {}, "Nothing was released"), el("p", {}, run.guaranteed
-    ? "No cut-off keeps the level asked for. More patients with measured values would help, or another choice before looking."
-    : run.no_promise),
-  ...(steps.length ? [el("p", {}, el("span", { class: "flag" }, "Exploration, not a promise"), " Nearest settings that would release something:"),
-    el("ul", {}, ...steps)] : []));
+  byId("next").replaceChildren(el("h2", {}, "Nothing was released"), el("p", {}, run.next_step || run.no_promise));
 }
 
 function listen() {

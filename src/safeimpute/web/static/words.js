@@ -78,10 +78,3 @@ function nearestMeasured(imputation, course) {
     .filter(({ value, visit }) => value !== null && course.set_aside[visit] === null);
   return own.sort((one, other) => Math.abs(one.gap_days) - Math.abs(other.gap_days))[0];
 }
-
-// The next setting that would release something, as the report says it too.
-export function nextStep(step) {
-  const what = { level: `a level of ${percent(step.fdr)}`, tolerance: `a tolerance of ${step.tolerance_in_words}`,
-    both: `a level of ${percent(step.fdr)} and a tolerance of ${step.tolerance_in_words}` }[step.changes];
-  return `With ${what}: about ${count(step.released, "value")}, ${percent(step.risky)} of measured ones like them unacceptable.`;
-}

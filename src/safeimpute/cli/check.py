@@ -1,0 +1,117 @@
+"""`safeimpute check`: what a run would meet in a table and may come to, before any fit."""
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from safeimpute.cli import options as opt
+from safeimpute.cli.fit_flags import COLUMNS, MACHINE, SEVERAL, flag_with, flags_of, given
+
+if TYPE_CHECKING:
+    from safeimpute.evaluation.check import Check, LabCheck
+    from safeimpute.settings import Settings
+
+LEVEL = 0.1  # looked at where none is given
+
+
+@opt.takes(
+    flag_with("target", "every lab that lacks values"),
+    flag_with("tolerance", "the catalogue's allowable error, else 20%"),
+    flag_with("fdr", f"{LEVEL:g}"),
+    flags_of("claim", "past_only", "since", *SEVERAL, *COLUMNS, *MACHINE),
+    opt.READING,
+    opt.QUICK,
+)
+def check(
+    context: typer.Context,
+    visits: opt.Visits,
+    json_file: opt.JsonFile = None,
+    force: opt.Force = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Look at a table before any fit: columns, units, holes, what each claim can promise, a rough forecast."""
+    from safeimpute.evaluation.check import check_table
+    from safeimpute.report.run_folder import save_json
+    from safeimpute.runtime.files import reserved
+
+    said = given(context)
+    if json_file is not None:
+        context.with_resource(reserved(json_file, force=force, inputs=(visits,), folder=False))
+    table = opt.read_table(context, visits, said.get("time", "time"))
+    settings, each = _asked(said, table)
+    found = check_table(table, settings, each, tolerance="tolerance" in said, beside=(visits,))
+    if json_file is not None:
+        save_json(found, json_file)
+    if not quiet:
+        print_check(found)
+    if "target" in said and any(lab["problem"] for lab in found["labs"].values()):
+        raise typer.Exit(2)
+
+
+def _asked(said: dict[str, Any], table: Any) -> "tuple[Settings, dict[str, Settings]]":
+    """The settings as a whole, and of every lab to look at."""
+    from dataclasses import replace
+
+    from safeimpute.evaluation.check import labs_with_holes
+    from safeimpute.records.asked import asks_for_several, labs_asked, settings_of_labs
+    from safeimpute.settings import make_settings
+
+    settings = make_settings(**{"target": "all", "tolerance": "20%", "fdr": LEVEL, **said})
+    if "target" not in said:
+        return settings, {lab: replace(settings, target=lab) for lab in labs_with_holes(table, settings)}
+    if not asks_for_several(settings, table.columns):
+        return settings, {settings.target: settings}
+    labs = labs_asked(settings, table)
+    return settings, settings_of_labs(settings, labs)
+
+
+def print_check(found: "Check") -> None:
+    """Columns, then every lab."""
+    typer.echo(f"{found['visits']:,} visits of {found['patients']:,} patients in {found['rows']:,} rows")
+    if found["merged_rows"]:
+        typer.echo(f"{found['merged_rows']:,} rows share a patient and a time with another row: merged")
+    wide = max((len(name) for name in found["columns"]), default=0) + 2
+    typer.echo(f"\n{'column':<{wide}}{'taken for':<11}{'unit':<10}{'empty':>7}  because; to say otherwise")
+    for name, column in found["columns"].items():
+        empty = f"{column['missing'] / max(found['rows'], 1):.0%}"
+        because = column["reason"] + (f"; {column['otherwise']}" if column["otherwise"] else "")
+        role = {"fine": "measuring", "ignored": "not used"}.get(column["role"], column["role"])
+        typer.echo(f"{name:<{wide}}{role:<11}{column['unit'] or '':<10}{empty:>7}  {because}")
+    if not found["labs"]:
+        typer.echo("\nNo lab lacks values: there is nothing to impute.")
+    for name, lab in found["labs"].items():
+        _print_lab(name, lab)
+    guessed = [lab["forecast"]["how"] for lab in found["labs"].values() if lab["forecast"] is not None]
+    if guessed:
+        typer.echo(f"\nWhat may be released is {guessed[0]}")
+
+
+def _print_lab(name: str, lab: "LabCheck") -> None:
+    from safeimpute.runtime.forecast import in_words
+
+    unit = f" ({lab['unit']})" if lab["unit"] else ""
+    typer.echo(
+        f"\n{name}{unit}: measured at {lab['measured']:,} visits of {lab['patients']:,} patients, missing at "
+        f"{lab['missing']:,}"
+    )
+    if lab["problem"]:
+        typer.echo(f"  a run stops at once: {lab['problem']}")
+    for claim, each in lab["claims"].items():
+        lowest = "none below 0.5" if each["lowest_level"] is None else f"{each['lowest_level']:g}"
+        worth = f"{each['visits']:,.0f} visits" + (
+            f", {each['patients']:,.0f} patients" if each["patients"] else ""
+        )
+        state = f"refused at {lab['fdr']:g}" if each["refused"] else "possible"
+        typer.echo(
+            f"  claim {claim:<11}{state:<16}calibrates on {worth} of equal weight; lowest level {lowest}"
+        )
+    forecast = lab["forecast"]
+    if forecast is not None:
+        typer.echo(f"  the fit takes about {in_words(forecast['seconds'])} on an idle machine")
+        if forecast["released"] is not None and forecast["risky"] is not None:
+            typer.echo(
+                f"  at a level of {lab['fdr']:g} and a tolerance of {forecast['tolerance']} about "
+                f"{forecast['released']:.0%} of the missing values may be released"
+            )
+    if lab["nearest"]:
+        typer.echo(f"  {lab['nearest']}")

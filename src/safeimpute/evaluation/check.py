@@ -1,0 +1,301 @@
+"""What a run would meet in a table, before any fit: columns, units, holes, what each claim can do, a rough forecast."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+import polars as pl
+
+from safeimpute.errors import InputError, OptionError
+from safeimpute.evaluation.rough import Rough, look_roughly
+from safeimpute.records.asked import settings_of_one, tolerances_of
+from safeimpute.records.catalogue import load_catalogue
+from safeimpute.records.checks import require_columns
+from safeimpute.records.columns import ColumnRole, read_columns
+from safeimpute.records.known_values import refuse_known_values
+from safeimpute.records.units import column_choice, require_known_units, target_unit
+from safeimpute.records.visits import Visits, prepare_visits, row_keys
+from safeimpute.runtime.forecast import fit_seconds
+from safeimpute.selection.several import unlearnable
+from safeimpute.selection.what_if import LEVELS, tolerances_around
+from safeimpute.settings import ClaimName, Settings
+from safeimpute.splits.enough import (
+    Worth,
+    calibrated_on,
+    enough,
+    fewest_calibration,
+    fewest_measured,
+    lowest_level,
+    lowest_level_held_out,
+    require_promisable,
+    too_few,
+)
+from safeimpute.splits.roles import CALIBRATION_SHARE
+from safeimpute.tolerance import Tolerance
+
+CLAIMS: tuple[ClaimName, ...] = ("unmeasured", "patients", "later", "visits")
+SEEN = (
+    "a guess by a plain linear imputer from its errors at measured visits. Choose level and tolerance by what the "
+    "values are for: one chosen because of this guess was chosen after a look at these visits."
+)
+
+
+class ColumnCheck(TypedDict):
+    """What a column was taken for, and how to say otherwise."""
+
+    role: str
+    reason: str
+    otherwise: str
+    unit: str | None  # by the catalogue, of labs it knows
+    missing: int  # rows
+
+
+class ClaimCheck(TypedDict):
+    """What a claim has to calibrate on, and whether it will be refused."""
+
+    visits: float  # of equal weight
+    patients: float  # likewise; 0 under `visits`, which does not ask for them
+    lowest_level: float | None  # that these bear; None: none below one half
+    refused: str  # why; empty where it will not be
+    certain: bool  # refused at equal weights already: `run` stops at once
+
+
+class Forecast(TypedDict):
+    """What a run may come to."""
+
+    seconds: float  # of the fit, on an idle machine
+    tolerance: str
+    risky: float | None  # share of measured visits at which the linear imputer is off by it or more
+    released: float | None  # share of the missing values
+    out_of_scope: float | None  # share of the missing values no promise could cover
+    how: str
+
+
+class LabCheck(TypedDict):
+    """One lab as the target."""
+
+    unit: str | None
+    measured: int
+    missing: int
+    patients: int  # with a measured value
+    fdr: float
+    claim: str
+    problem: str  # why a run is refused at once; empty where it is not
+    claims: dict[str, ClaimCheck]
+    forecast: Forecast | None
+    nearest: str  # what would work, where the settings would not
+
+
+class Check(TypedDict):
+    """A table, before any fit."""
+
+    rows: int
+    visits: int
+    patients: int
+    merged_rows: int
+    columns: dict[str, ColumnCheck]
+    labs: dict[str, LabCheck]
+
+
+def check_table(
+    frame: pl.DataFrame,
+    settings: Settings,
+    each: Mapping[str, Settings],
+    *,
+    tolerance: bool = True,
+    beside: Sequence[Path] = (),
+) -> Check:
+    """Look at a table with each of some labs as the target, under its own settings.
+
+    `tolerance` says whether one was given; `beside` are places where ledgers of released values may stand.
+    Raises VisitsError where the table cannot be read as visits at all.
+    """
+    require_columns(frame, [settings.subject, settings.time], "needed in every visits table")
+    choice = replace(column_choice(settings), target=next(iter(each)) if len(each) == 1 else "")
+    keys = row_keys(frame, choice)
+    roles = read_columns(frame, choice, keys.patient, keys.visit).roles
+    visits = len(keys.first_row)
+    return {
+        "rows": len(frame),
+        "visits": visits,
+        "patients": int(keys.patient.max()) + 1,
+        "merged_rows": len(frame) - visits,
+        "columns": {name: _column(frame[name], roles[name]) for name in frame.columns if name in roles},
+        "labs": {lab: check_lab(frame, own, tolerance=tolerance, beside=beside) for lab, own in each.items()},
+    }
+
+
+def labs_with_holes(frame: pl.DataFrame, settings: Settings) -> tuple[str, ...]:
+    """Columns taken for labs that lack values: what could be imputed."""
+    require_columns(frame, [settings.subject, settings.time], "needed in every visits table")
+    choice = replace(column_choice(settings), target="")
+    keys = row_keys(frame, choice)
+    roles = read_columns(frame, choice, keys.patient, keys.visit).roles
+    return tuple(
+        name
+        for name, each in sorted(roles.items())
+        if each.role == "lab" and _missing(frame[name]) not in (0, len(frame))
+    )
+
+
+def _column(column: pl.Series, role: ColumnRole) -> ColumnCheck:
+    known = load_catalogue().labs.get(column.name) if role.role in ("lab", "target") else None
+    return {
+        "role": role.role,
+        "reason": role.reason,
+        "otherwise": role.otherwise,
+        "unit": known.unit if known else None,
+        "missing": _missing(column),
+    }
+
+
+def _missing(column: pl.Series) -> int:
+    empty = column.is_null()
+    if column.dtype.is_float():
+        empty |= column.is_nan().fill_null(True)
+    elif column.dtype == pl.String:
+        empty |= (column.str.strip_chars() == "").fill_null(True)
+    return int(empty.sum())
+
+
+def check_lab(
+    frame: Any, settings: Settings, *, tolerance: bool = True, beside: Sequence[Path] = ()
+) -> LabCheck:
+    """One lab: whether a run would be refused, on what each claim would calibrate, and what may come out."""
+    found: LabCheck = {
+        "unit": target_unit(settings),
+        "measured": 0,
+        "missing": 0,
+        "patients": 0,
+        "fdr": settings.fdr,
+        "claim": settings.claim,
+        "problem": "",
+        "claims": {},
+        "forecast": None,
+        "nearest": "",
+    }
+    try:
+        settings = settings_of_one(settings if tolerance else _usual_tolerance(settings))
+        visits = prepare_visits(frame, column_choice(settings))
+        measured = ~np.isnan(visits.arrays.target_values)
+        found |= {
+            "measured": int(measured.sum()),
+            "missing": int((~measured).sum()),
+            "patients": len(np.unique(visits.arrays.patient[measured])),
+        }
+        require_known_units(settings, visits.arrays)
+        refuse_known_values(visits.arrays, *beside)
+        found["problem"] = _refusal(visits, settings)
+    except InputError as error:
+        found["problem"] = str(error)
+        return found
+    if found["missing"] and not unlearnable(visits.arrays, settings):
+        _look(visits, settings, found, tolerance=tolerance)
+    return found
+
+
+def _refusal(visits: Visits, settings: Settings) -> str:
+    """What `run` says before it learns anything; empty where it says nothing."""
+    if why := unlearnable(visits.arrays, settings):
+        return why
+    try:
+        require_promisable(visits.arrays, settings)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def _usual_tolerance(settings: Settings) -> Settings:
+    """The catalogue's allowable error, where it has one; else a fifth of the value stands in."""
+    try:
+        own = tolerances_of(replace(settings, tolerance="allowable"), (settings.target,))
+    except OptionError:
+        return replace(settings, tolerance="20%")
+    return replace(settings, tolerance=own[settings.target])
+
+
+def _look(visits: Visits, settings: Settings, found: LabCheck, *, tolerance: bool) -> None:
+    """Enter what each claim has to calibrate on, the forecast, and the nearest that would work."""
+    arrays, seed = visits.arrays, settings.random_state
+    whole = look_roughly(arrays, seed, past_only=settings.past_only, calendar=True)
+    later = look_roughly(arrays, seed, past_only=True, calendar=False)
+    looks = {"unmeasured": whole, "patients": whole, "later": later, "visits": whole}
+    claims: dict[str, ClaimCheck] = {
+        claim: _claim(visits, replace_claim(settings, claim), looks[claim]) for claim in CLAIMS
+    }
+    found["claims"] = claims
+    own, best = looks[settings.claim], settings.best
+    allowed = settings.allowed_error
+    released = None if own is None else _released(own, allowed, settings)
+    found["forecast"] = {
+        "seconds": round(fit_seconds(len(arrays), best.folds, best.pace), 1),
+        "tolerance": allowed.describe(target_unit(settings)) + ("" if tolerance else ", as none was given"),
+        "risky": None if own is None else round(own.risky_share(allowed), 2),
+        "released": None if released is None or found["problem"] else round(released, 2),
+        "out_of_scope": None if own is None else round(own.out_of_scope, 2),
+        "how": SEEN,
+    }
+    if found["problem"] or claims[settings.claim]["refused"] or not released:
+        found["nearest"] = _nearest(claims, settings, own)
+
+
+def replace_claim(settings: Settings, claim: ClaimName) -> Settings:
+    """The same settings under another claim."""
+    since = settings.since if claim == "later" else None
+    past = settings.past_only and settings.claim != "later"
+    return replace(settings, claim=claim, since=since, past_only=past, preset="best")
+
+
+def _claim(visits: Visits, settings: Settings, rough: Rough | None) -> ClaimCheck:
+    arrays, alpha = visits.arrays, settings.fdr
+    measured = ~np.isnan(arrays.target_values) & calibrated_on(arrays, settings)
+    if settings.claim == "visits":
+        there, needed = round(CALIBRATION_SHARE * int(measured.sum())), fewest_calibration(alpha)
+        why = f"needs {needed} calibration visits, {fewest_measured(alpha):,} measured ones in all; here are {there}"
+        return {
+            "visits": float(there),
+            "patients": 0.0,
+            "lowest_level": lowest_level_held_out(int(measured.sum())),
+            "refused": why if there < needed else "",
+            "certain": there < needed,
+        }
+    equal = Worth(float(measured.sum()), float(len(np.unique(arrays.patient[measured]))))
+    worth = equal if rough is None else rough.worth
+    worth = Worth(min(worth.visits, equal.visits), min(worth.patients, equal.patients))
+    return {
+        "visits": round(worth.visits, 1),
+        "patients": round(worth.patients, 1),
+        "lowest_level": lowest_level(worth),
+        "refused": "" if enough(worth, alpha) else too_few(alpha, worth),
+        "certain": not enough(equal, alpha),
+    }
+
+
+def _released(rough: Rough, allowed: Tolerance, settings: Settings) -> float:
+    return rough.released(allowed, (settings.fdr,))[0]
+
+
+def _nearest(claims: dict[str, ClaimCheck], settings: Settings, rough: Rough | None) -> str:
+    """The nearest level, tolerance or claim that would work, in one sentence."""
+    said, own = [], claims[settings.claim]
+    if rough is not None and not own["refused"]:
+        levels = [each for each in LEVELS if each > settings.fdr]
+        allowed = settings.allowed_error
+        shares = rough.released(allowed, levels)
+        said += [f"a level of {a:g}" for a, share in zip(levels, shares, strict=True) if share > 0][:1]
+        wider = [each for each in tolerances_around(allowed) if each[0].allowed_more_than(allowed)]
+        said += [f"a tolerance of {typed}" for each, typed in wider if _released(rough, each, settings) > 0][
+            :1
+        ]
+    elif own["lowest_level"] is not None:
+        said.append(f"a level of {own['lowest_level']:g} or higher")
+    if own["refused"]:
+        others = [claim for claim in CLAIMS if claim != settings.claim and not claims[claim]["refused"]]
+        said += [f"the claim {others[0]}"] if others else []
+    return (
+        f"would work: {', or '.join(said)}"
+        if said
+        else "no level below 0.5 and no wider tolerance would work"
+    )

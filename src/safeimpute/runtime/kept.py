@@ -1,0 +1,99 @@
+"""Finished parts of long work, kept on disk so that work which was stopped goes on; gone once it is done.
+
+What is kept is known by what it was made from: the visits, the settings and the code. It holds what a model holds, so
+only its owner may read it, and what cannot be read back whole counts as not there.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from safeimpute.runtime.signals import shielded
+from safeimpute.runtime.state import State
+
+KEPT = ".safeimpute-kept"  # ends the name of the folder beside an output
+COUNTS = ("lightgbm", "numpy", "scipy", "torch")  # versions on which the bytes of a fit may hang
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Parts of one piece of work, by name."""
+
+    folder: Path
+
+    def of(self, *made_from: str) -> "Kept":
+        """Where parts of work on this lie."""
+        digest = hashlib.sha256("\0".join((*made_from, code_version())).encode()).hexdigest()
+        return Kept(self.folder / digest[:32])
+
+    def get(self, name: str) -> State | None:
+        """A part as it was kept; None where it is not there, or not whole."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        if not _is_sound(self.folder.parent):
+            return None
+        try:
+            tensors = (self.folder / f"{name}.safetensors").read_bytes()
+            told = json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
+            if told["sha256"] != hashlib.sha256(tensors).hexdigest():
+                return None
+            return load(tensors), told["plain"]
+        except (OSError, ValueError, LookupError, TypeError, SafetensorError):
+            return None
+
+    def put(self, name: str, state: State) -> None:
+        """Keep a part; where there is no room for it the work goes on without."""
+        from safetensors.numpy import save
+
+        arrays, plain = state
+        tensors = save(arrays)
+        told = json.dumps({"sha256": hashlib.sha256(tensors).hexdigest(), "plain": plain})
+        try:
+            for folder in (self.folder.parent, self.folder):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            if _is_sound(self.folder.parent):
+                (self.folder / f"{name}.safetensors").write_bytes(tensors)
+                (self.folder / f"{name}.json").write_text(told, encoding="utf-8")
+        except OSError:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def count(self) -> int:
+        """How many parts are kept, whatever they were made from."""
+        return sum(1 for _ in self.folder.rglob("*.json"))
+
+
+@contextmanager
+def kept_beside(out: Path) -> Iterator[Kept]:
+    """A hidden folder beside an output, left where the block does not end well."""
+    kept = Kept(out.with_name(f".{out.name}{KEPT}"))
+    yield kept
+    if _is_sound(kept.folder):
+        with shielded():
+            shutil.rmtree(kept.folder, ignore_errors=True)
+
+
+def _is_sound(folder: Path) -> bool:
+    """A folder of this user's, and no link to another."""
+    try:
+        owner = folder.lstat().st_uid
+    except OSError:
+        return False
+    return folder.is_dir() and not folder.is_symlink() and (not hasattr(os, "getuid") or owner == os.getuid())
+
+
+@cache
+def code_version() -> str:
+    """What was fitted by other code, or other libraries, is not taken up."""
+    digest = hashlib.sha256(repr([metadata.version(name) for name in COUNTS]).encode())
+    root = Path(__file__).parents[1]
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()

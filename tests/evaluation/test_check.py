@@ -1,0 +1,176 @@
+"""A table looked at before any fit: what is refused, by how much, and what would work."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from safeimpute.errors import GuaranteeRefused, VisitsError
+from safeimpute.evaluation.check import check_lab, check_table, labs_with_holes
+from safeimpute.evaluation.rough import look_roughly
+from safeimpute.records.arrays import VisitArrays
+from safeimpute.records.bundled import load_pbc
+from safeimpute.records.visits import ColumnChoice, prepare_visits
+from safeimpute.runtime.forecast import fit_seconds, in_words
+from safeimpute.selection.calibrate import calibrate
+from safeimpute.settings import Settings, make_settings
+from safeimpute.splits.enough import (
+    Worth,
+    enough,
+    fewest_calibration,
+    fewest_measured,
+    lowest_level,
+    lowest_level_held_out,
+    require_promisable,
+)
+from safeimpute.splits.questions import question_for
+from safeimpute.splits.roles import CALIBRATION_SHARE
+from safeimpute.systems.protocol import Estimates
+
+
+@pytest.fixture(scope="module")
+def pbc() -> pl.DataFrame:
+    return load_pbc()
+
+
+def _asked(**told: object) -> Settings:
+    return make_settings(**{"target": "cholesterol", "tolerance": "20%", "fdr": 0.2, **told})
+
+
+def _arrays(table: pl.DataFrame, target: str = "cholesterol") -> VisitArrays:
+    return prepare_visits(table, ColumnChoice(target)).arrays
+
+
+def test_columns_are_told_with_their_units_and_holes(pbc: pl.DataFrame) -> None:
+    settings = _asked()
+    found = check_table(pl.concat([pbc, pbc[:3]]), settings, {"cholesterol": settings})
+    assert found["merged_rows"] == 3
+    assert (found["visits"], found["patients"]) == (1945, 312)
+    columns = found["columns"]
+    assert (columns["cholesterol"]["role"], columns["age"]["role"]) == ("target", "attribute")
+    assert columns["albumin"]["unit"] == "g/dL"
+    assert columns["albumin"]["otherwise"].startswith("--attributes albumin")
+    assert (
+        columns["cholesterol"]["missing"]
+        == pbc["cholesterol"].null_count() + pbc["cholesterol"][:3].null_count()
+    )
+
+
+def test_labs_that_lack_values_are_found(pbc: pl.DataFrame) -> None:
+    assert labs_with_holes(pbc, _asked(target="all")) == ("alkaline_phosphatase", "cholesterol", "platelets")
+
+
+def test_the_effective_sample_is_near_the_one_of_a_run(pbc: pl.DataFrame) -> None:
+    """The main effects alone weigh nearly as the whole model does: within a factor of two."""
+    settings, arrays = _asked(), _arrays(pbc)
+    rough = look_roughly(arrays, 0, past_only=False, calendar=True)
+    assert rough is not None
+    question = question_for(arrays, settings)
+    nothing = np.zeros(len(arrays))
+    estimates = Estimates(nothing + 200.0, nothing, nothing, np.zeros(len(arrays), dtype=bool))
+    diagnosis = calibrate(question, arrays.target_values, estimates, settings).diagnosis
+    assert diagnosis is not None
+    assert 0.5 < rough.worth.visits / diagnosis.effective_visits < 2.0
+    assert 0.5 < rough.worth.patients / diagnosis.effective_patients < 2.0
+
+
+def test_a_wider_tolerance_or_a_higher_level_releases_more(pbc: pl.DataFrame) -> None:
+    rough = look_roughly(_arrays(pbc), 0, past_only=False, calendar=True)
+    assert rough is not None
+    shares = rough.released(_asked().allowed_error, (0.05, 0.2, 0.35))
+    assert shares == sorted(shares)
+    assert 0.2 < shares[1] <= shares[2] <= 1.0
+    wider = rough.released(_asked(tolerance="40%").allowed_error, (0.2,))[0]
+    assert wider > shares[1]
+
+
+def test_a_large_table_is_judged_by_some_of_its_patients(
+    pbc: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = look_roughly(_arrays(pbc), 0, past_only=False, calendar=True)
+    monkeypatch.setattr("safeimpute.evaluation.rough.MOST_VISITS", 1000)
+    some = look_roughly(_arrays(pbc), 0, past_only=False, calendar=True)
+    assert whole is not None
+    assert some is not None
+    assert len(some.visits) < 0.7 * len(whole.visits)
+    assert 0.5 < some.worth.patients / whole.worth.patients < 2.0
+
+
+def test_a_table_without_holes_is_refused_at_once(pbc: pl.DataFrame) -> None:
+    found = check_lab(pbc, _asked(target="albumin"))
+    assert "nothing to impute" in found["problem"]
+    assert (found["missing"], found["claims"], found["forecast"]) == (0, {}, None)
+
+
+def test_mixed_units_are_a_problem_of_the_lab(pbc: pl.DataFrame) -> None:
+    mixed = pbc.with_columns(
+        pl.when(pl.int_range(pl.len()) % 4 == 0)
+        .then(pl.col("cholesterol") / 38.67)
+        .otherwise(pl.col("cholesterol"))
+    )
+    assert "Two units are mixed" in check_lab(mixed, _asked())["problem"]
+
+
+def test_too_strict_a_level_comes_with_the_nearest_that_works(pbc: pl.DataFrame) -> None:
+    found = check_lab(pbc, _asked(fdr=0.01))
+    own = found["claims"]["unmeasured"]
+    assert own["refused"]
+    assert found["claims"]["visits"]["lowest_level"] is not None
+    assert own["lowest_level"] is not None
+    assert f"a level of {own['lowest_level']:g} or higher" in found["nearest"]
+    at_that = check_lab(pbc, _asked(fdr=own["lowest_level"]))
+    assert not at_that["claims"]["unmeasured"]["refused"]
+
+
+def test_too_narrow_a_tolerance_comes_with_a_level_that_releases(pbc: pl.DataFrame) -> None:
+    found = check_lab(pbc, _asked(tolerance="10%", fdr=0.1))
+    assert found["forecast"] is not None
+    assert found["forecast"]["released"] == 0
+    level = float(found["nearest"].partition("a level of ")[2].split(",")[0])
+    again = check_lab(pbc, _asked(tolerance="10%", fdr=level))
+    assert again["forecast"] is not None
+    assert (again["forecast"]["released"] or 0) > 0
+
+
+def test_a_table_that_cannot_be_read_is_an_error(pbc: pl.DataFrame) -> None:
+    settings = _asked()
+    with pytest.raises(VisitsError, match="'time'"):
+        check_table(pbc.drop("time"), settings, {"cholesterol": settings})
+    assert "'hdl'" in check_lab(pbc, _asked(target="hdl"))["problem"]
+
+
+@pytest.mark.parametrize("alpha", [0.03, 0.05, 0.1, 0.2, 0.3])
+def test_what_would_do_does_and_less_does_not(alpha: float) -> None:
+    measured = fewest_measured(alpha)
+    assert round(CALIBRATION_SHARE * measured) >= fewest_calibration(alpha)
+    assert round(CALIBRATION_SHARE * (measured - 1)) < fewest_calibration(alpha)
+    lowest = lowest_level_held_out(measured)
+    assert lowest is not None
+    assert lowest <= alpha + 1e-9
+    for worth in (Worth(45, 30), Worth(400, 25), Worth(20, 400)):
+        level = lowest_level(worth)
+        assert level is not None
+        assert enough(worth, level)
+        assert not enough(worth, level - 0.01)
+
+
+def test_a_refusal_names_the_claim_that_works(pbc: pl.DataFrame) -> None:
+    few = pbc.filter(pl.col("subject_id").is_in(pbc["subject_id"].unique().sort()[:18].to_list()))
+    arrays = _arrays(few)
+    with pytest.raises(GuaranteeRefused, match=r"a level of 0\.12 or higher; or the claim 'visits'"):
+        require_promisable(arrays, _asked(fdr=0.1))
+    require_promisable(arrays, replace(_asked(fdr=0.1), claim="visits"))
+    with pytest.raises(GuaranteeRefused, match=r"324 measured visits would do, or a level of 0\.1 or"):
+        require_promisable(arrays, replace(_asked(fdr=0.02), claim="visits"))
+
+
+def test_time_is_told_no_finer_than_it_is_known() -> None:
+    assert fit_seconds(200_000, 5, 1.0, 1) > 10 * fit_seconds(2_000, 5, 1.0, 1)
+    assert fit_seconds(2_000, 4, 2.0, 1) < fit_seconds(2_000, 5, 1.0, 1) / 2
+    assert [in_words(each) for each in (3, 44, 200, 9000)] == [
+        "5 seconds",
+        "40 seconds",
+        "3 minutes",
+        "2.5 hours",
+    ]

@@ -1,0 +1,94 @@
+"""Work that was stopped goes on from what it had finished, and comes to the same bytes."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers.scored_cohorts import cohort_of, fitted_cohort
+from safeimpute import SafeImputer
+from safeimpute.runtime.kept import KEPT, Kept, kept_beside
+from safeimpute.runtime.leftovers import clear, leftovers_in
+from safeimpute.runtime.locks import taken
+from safeimpute.runtime.signals import Stopped
+from safeimpute.systems.best import system
+
+
+def test_a_part_comes_back_as_it_was(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "kept").of("visits", "settings")
+    assert kept.get("a") is None
+    kept.put("a", ({"x": np.arange(3.0), "yes": np.array([True])}, {"n": 1}))
+    found = kept.get("a")
+    assert found is not None
+    assert found[0]["x"].tolist() == [0.0, 1.0, 2.0]
+    assert found[1] == {"n": 1}
+    assert Kept(tmp_path / "kept").of("visits", "other settings").get("a") is None
+    assert (tmp_path / "kept").stat().st_mode & 0o077 == 0, "only its owner may read patients' data"
+
+
+@pytest.mark.parametrize("damage", ["a.safetensors", "a.json"])
+def test_a_damaged_part_counts_as_not_there(tmp_path: Path, damage: str) -> None:
+    kept = Kept(tmp_path / "kept").of("visits")
+    kept.put("a", ({"x": np.arange(3.0)}, {}))
+    file = kept.folder / damage
+    file.write_bytes(file.read_bytes()[:-1])
+    assert kept.get("a") is None
+
+
+def test_a_link_to_elsewhere_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "kept").symlink_to(tmp_path / "elsewhere")
+    kept = Kept(tmp_path / "kept").of("visits")
+    kept.put("a", ({"x": np.arange(3.0)}, {}))
+    assert kept.get("a") is None
+    assert not list((tmp_path / "elsewhere").rglob("*.json"))
+
+
+def test_what_is_kept_goes_when_the_work_is_done_and_stays_when_it_is_not(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    part = ({"x": np.arange(3.0)}, {"n": 1})
+    with suppress(Stopped), kept_beside(out) as kept:
+        kept.of("a").put("fold-0", part)
+        raise Stopped(15)
+    assert kept.folder == tmp_path / f".run{KEPT}"
+    assert kept.count() == 1
+    with taken(out):
+        assert [each for each in leftovers_in(tmp_path) if each.kind == "kept"] == [], "it is worked on"
+    (found,) = leftovers_in(tmp_path)
+    assert (found.kind, found.name) == ("kept", "run")
+    with kept_beside(out) as kept:
+        assert kept.count() == 1
+    assert not kept.folder.exists()
+    kept.of("a").put("fold-0", part)
+    assert "finished folds" in clear(leftovers_in(tmp_path)[0])
+    assert not kept.folder.exists()
+
+
+def test_a_stopped_fit_goes_on_and_comes_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, visits = fitted_cohort()[0], cohort_of(250)
+    told, kept = whole.get_params(), Kept(tmp_path / "kept")
+
+    def stop_after_two(stage: str, share: float) -> None:
+        if "2 of 3 folds" in stage:
+            raise Stopped(15)
+
+    with pytest.raises(Stopped):
+        SafeImputer(**told).fit(visits, progress=stop_after_two, kept=kept)
+    assert kept.count() == 2
+    fitted: list[int] = []
+    fit_fold = system._fit_fold
+    monkeypatch.setattr(system, "_fit_fold", lambda *given: fitted.append(given[2]) or fit_fold(*given))  # type: ignore[func-returns-value]
+    again = SafeImputer(**told).fit(visits, kept=kept)
+    assert fitted == [2], "only the fold that was not finished is fitted"
+    assert again.impute(visits).equals(whole.impute(visits))
+    again.save(tmp_path / "again")
+    whole.save(tmp_path / "whole")
+    for file in ("arrays.safetensors", "state.json"):
+        same = [(tmp_path / run / file) for run in ("again", "whole")]
+        assert same[0].read_bytes() == same[1].read_bytes(), file
+    fitted.clear()
+    SafeImputer(**told | {"random_state": 1}).fit(visits, kept=kept)
+    assert fitted == [0, 1, 2], "another seed is other work"
