@@ -10,6 +10,7 @@ from safeimpute.report.run_folder import LAB_PREFIX
 from safeimpute.tolerance import Tolerance, parse_tolerance
 from safeimpute.web.decisions import Decision
 from safeimpute.web.lab_facts import lab_facts
+from safeimpute.web.patients import NEAR_DAYS
 from safeimpute.web.review_state import MARKS, ReviewState
 from safeimpute.web.run_data import RunData, lab_names
 
@@ -74,6 +75,7 @@ def _imputations(
     return [
         {
             **{name: row[name] for name in IMPUTED},
+            "near": row["nearest"] is not None and row["nearest"] <= NEAR_DAYS,
             "acceptable": _acceptable(tolerance, row["value"]),
             "time": row["time_text"],
             "day": days[row["imputation"]],

@@ -48,7 +48,7 @@ function facts(imputation, course, run) {
     rows.push(["Within tolerance if truly", `${number(low)} to ${quantity(high, run.unit)}`]);
   }
   if (limits.length) rows.push([`Limits (${source})`, limits.map((each) => `${number(each.value)} ${each.name}`.trim()).join(", ")]);
-  if (usual) rows.push(["Usual in adults", `${number(usual.low)} to ${quantity(usual.high, run.unit)}`]);
+  if (usual) rows.push([`Usual in adults${usual.verified ? "" : " (not verified)"}`, `${number(usual.low)} to ${quantity(usual.high, run.unit)}`]);
   if (run.claim === "visits") rows.push(["p-value", imputation.p_value === null ? "none: not tested" : number(imputation.p_value)]);
   return el("dl", {}, ...rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }

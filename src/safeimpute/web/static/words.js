@@ -9,9 +9,8 @@ export function when(imputation) {
 
 // Released values nobody decided about: those near a measured one first, as in the list, and the riskier the sooner.
 export function byNeed(imputations) {
-  const near = (each) => each.nearest !== null && each.nearest <= 400;
   return imputations.filter((each) => each.released && each.review === "undecided")
-    .sort((one, other) => near(other) - near(one) || other.risk - one.risk);
+    .sort((one, other) => other.near - one.near || other.risk - one.risk);
 }
 
 export function span(days) {
