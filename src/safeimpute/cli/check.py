@@ -113,5 +113,9 @@ def _print_lab(name: str, lab: "LabCheck") -> None:
                 f"  at a level of {lab['fdr']:g} and a tolerance of {forecast['tolerance']} about "
                 f"{forecast['released']:.0%} of the missing values may be released"
             )
+        if forecast["out_of_scope"]:
+            typer.echo(
+                f"  about {forecast['out_of_scope']:.0%} of them lie outside what any promise could cover"
+            )
     if lab["nearest"]:
         typer.echo(f"  {lab['nearest']}")
