@@ -49,7 +49,7 @@ def test_one_shifted_cohort_releases_a_useful_share_near_the_level() -> None:
         ("covariate", {0.1: 0.35, 0.2: 0.6}),
         ("clock", {0.1: 0.1, 0.2: 0.3}),
         ("minority", {0.1: 0.35, 0.2: 0.6}),
-        ("site", {0.1: 0.3, 0.2: 0.5}),
+        ("site", {0.1: 0.2, 0.2: 0.5}),
     ],
 )
 def test_over_cohorts(scenario: str, floors: dict[float, float]) -> None:

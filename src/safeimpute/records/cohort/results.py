@@ -90,7 +90,7 @@ def _censored(coded: ir.Table) -> ir.Value:
 
     Written without pattern matching and without a condition as a value: SQL Server has neither.
     """
-    text = coded.text.lower().lstrip()
+    text = coded.text.lower().strip()  # not lstrip: on Spark Ibis lets it take blanks only, no tabs
     return ibis.cases(
         (coded.operator.notnull() & (coded.operator != "="), 1),
         (_any(text.startswith(beginning) for beginning in _CENSORED), 1),
