@@ -11,11 +11,18 @@ from hypothesis import HealthCheck, settings
 from safeimpute.records.arrays import VisitArrays
 from safeimpute.records.simulate import simulate
 from safeimpute.records.visits import ColumnChoice, prepare_visits
+from safeimpute.runtime.memory import VARIABLE as CEILING
 
 settings.register_profile(
     "default", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 settings.load_profile("default")
+
+
+@pytest.fixture(autouse=True)
+def no_ceiling_left_behind() -> None:
+    """A ceiling on memory belongs to the process: one that a command set does not reach the next test."""
+    os.environ.pop(CEILING, None)
 
 
 @pytest.fixture(scope="session")
