@@ -28,6 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.full
 def test_a_run_with_draws_leaves_all_of_it(folder: Path) -> None:
     shifts = ("--delta", "-1,-0.5,0.5,1", "--limit", 7.5, "--covariate", "age")
     told = invoke(

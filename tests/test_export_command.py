@@ -84,6 +84,7 @@ def test_without_a_word_of_reviewers_all_but_the_rejected_go_out(place: Path) ->
     assert told.filter(pl.col("review") == "rejected")["reason"].to_list() == ["rejected by a reviewer"]
 
 
+@pytest.mark.full
 def test_stripped_of_its_marks_a_filled_table_is_refused(place: Path) -> None:
     visits = pl.read_parquet(place / "visits.parquet")
     given = pl.read_parquet(place / "run" / "imputations.parquet").filter("released")
@@ -106,6 +107,7 @@ def test_stripped_of_its_marks_a_filled_table_is_refused(place: Path) -> None:
     assert "earlier run released" in refused(*scored)
 
 
+@pytest.mark.full
 def test_a_scored_table_with_its_model(place: Path) -> None:
     table, model = place / "scored.parquet", place / "run" / "model"
     done("score", model, place / "visits.parquet", "-o", table, "--quiet")

@@ -111,6 +111,7 @@ def why(folder: Path, method: str) -> dict[str, Any]:
     return error
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("fakes")
 def test_misbehaviour_becomes_a_row(tmp_path: Path, study: Study, visits: VisitArrays) -> None:
     folder = open_study(tmp_path, study, visits)

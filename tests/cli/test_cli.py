@@ -147,6 +147,7 @@ def test_evaluate_against_the_truth_of_unmeasured_visits(files: Path) -> None:
     assert result["imputation"]["mae"]["se"] is None
 
 
+@pytest.mark.full
 def test_ablate_gives_both_tables(files: Path) -> None:
     target = files / "ablation.json"
     output = invoke(
@@ -190,6 +191,7 @@ def test_threads_of_a_configuration_file_reach_the_libraries(tmp_path: Path) -> 
     assert "cpu threads 1 of" in told
 
 
+@pytest.mark.full
 def test_a_killed_run_leaves_nothing_that_looks_finished(files: Path) -> None:
     out = files / "killed" / "run"
     out.parent.mkdir()

@@ -131,6 +131,7 @@ def test_warnings_of_libraries_are_not_shown() -> None:
     assert "a library says" in asked.stderr
 
 
+@pytest.mark.full
 def test_a_quick_run_that_releases_nothing_says_both(tmp_path: Path) -> None:
     cohort_of(60).write_parquet(tmp_path / "visits.parquet")
     given = ("--target", "hba1c", "--tolerance", 0.2, "--fdr", 0.1, "--quick", "--out", tmp_path / "run")

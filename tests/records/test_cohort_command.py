@@ -111,6 +111,7 @@ def test_an_unknown_kind_names_the_known_ones(source: Path, tmp_path: Path) -> N
     assert "mimic3, mimic4, omop, meds, fhir" in str(result.exception)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("stage", "earlier"), [("reading the results, one pass", False), ("writing the visits", True)]
 )

@@ -29,6 +29,7 @@ def told(cells: list[dict[str, Any]], promise: str, alpha: float, who: str) -> S
     return summarise(risky, released, good, alpha)
 
 
+@pytest.mark.full
 def test_one_shifted_cohort_releases_a_useful_share_near_the_level() -> None:
     """Of one cohort no exact share is promised; releasing everything would be twice the level."""
     cell = run_cell(Cell("covariate", 300, 0, "new"))

@@ -43,6 +43,7 @@ def scored(
     return risky, known["released"].to_numpy()
 
 
+@pytest.mark.full
 def test_600_patients_are_enough_for_new_ones() -> None:
     risky, released = scored("none", 0, 600, tolerance=0.6, level=0.2)
     assert risky.mean() > 0.3

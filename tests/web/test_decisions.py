@@ -101,6 +101,7 @@ def _reject(
             return
 
 
+@pytest.mark.full
 def test_two_reviewers_and_a_killed_server_lose_no_decision(run: RunData) -> None:
     """Two reviewers on two servers over one log; one server is killed with SIGKILL amid their writing."""
     acknowledged: list[tuple[str, int]] = []
