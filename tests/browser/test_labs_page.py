@@ -73,6 +73,7 @@ def test_labs_are_turned_by_touch(browser: Browser, labs: Server) -> None:
     with phone(browser, labs, color_scheme="dark") as page:
         sign(page, "Lou")
         page.locator("#patients button").first.tap()
+        expect(page.locator("#acts [data-act=reject]")).to_be_visible()
         page.locator("#lab-list a", has_text="Haematocrit").tap()
         expect(page.locator("#title")).to_have_text("Haematocrit")
         expect(page.locator("#acts [data-act=reject]")).to_be_visible()

@@ -23,6 +23,7 @@ PER_SCORED = 400  # bytes a scored visit keeps: its estimates, and its row of th
 LEARNT_AT_ONCE = 200_000  # visits at most that one member of a bag of trees learns from
 LIBRARIES = 350 * MIB  # loaded on the way, and figures and report after the fit
 PER_THREAD = 96 * MIB  # working arrays of the neighbour search and of tree building
+LOADED_TO_CHECK = 64 * MIB  # libraries that only the checks of a table load
 MARGIN = 1.15  # allocators keep some of what is freed
 READING = 7  # times a table's own size, at most, while it is read, checked and merged into visits
 CONTAINER = (
@@ -111,7 +112,8 @@ def require_room(what: str, bytes_needed: float, instead: str) -> None:
 
 def require_room_to_read(what: str, table_bytes: float) -> None:
     """The same for a table: what it takes as columns of numbers, while it is read, checked and merged into visits."""
-    require_room(f"reading {what!r}", READING * table_bytes, "or read fewer columns or patients")
+    needed = READING * table_bytes + LOADED_TO_CHECK
+    require_room(f"reading {what!r}", needed, "or read fewer columns or patients")
 
 
 def _too_much(what: str, needed: float, instead: str) -> OptionError:
