@@ -1,5 +1,6 @@
 """The visits with values filled in: the fitted table by its release, any other by the frozen model."""
 
+from abc import ABC, abstractmethod
 from typing import Any, Literal, Self
 
 import narwhals as nw
@@ -24,7 +25,7 @@ from safeimpute.settings import Settings
 OutputKind = Literal["default", "pandas", "polars"]
 
 
-class Filling:
+class Filling(ABC):
     """Tables in, tables with values filled in out, as scikit-learn's pipelines expect."""
 
     settings_: Settings
@@ -180,22 +181,22 @@ class Filling:
             self.feature_names_in_ = np.array(known.columns, dtype=object)
             self.n_features_in_ = len(known.columns)
 
+    @abstractmethod
     def fit(self, visits: Any, y: None = None) -> Self:
         """Learn."""
-        raise NotImplementedError
 
+    @abstractmethod
     def imputed(self) -> pl.DataFrame:
         """The imputation table of the fitted visits."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scorer(self) -> Scorer:
         """The frozen model."""
-        raise NotImplementedError
 
+    @abstractmethod
     def meet(self, given: Visits) -> None:
         """Take checked visits for the fitted ones."""
-        raise NotImplementedError
 
+    @abstractmethod
     def current_settings(self) -> Settings:
         """The fitted settings, checked."""
-        raise NotImplementedError

@@ -1,5 +1,6 @@
 """An imputer at a glance: one line in a console, a small table in a notebook; showing it decides nothing."""
 
+from abc import ABC, abstractmethod
 from html import escape
 
 from safeimpute.errors import SafeImputeError
@@ -11,7 +12,7 @@ from safeimpute.selection.release import Decision
 from safeimpute.settings import Settings
 
 
-class Showing:
+class Showing(ABC):
     """What an imputer was told, what it was fitted on, what it promises and what it released."""
 
     settings_: Settings
@@ -62,6 +63,6 @@ class Showing:
         released = int(decision.released.sum())
         return {"released": f"{released:,}", "withheld": f"{len(decision.released) - released:,}"}
 
+    @abstractmethod
     def promised(self) -> Promised:
         """What the release promises."""
-        raise NotImplementedError

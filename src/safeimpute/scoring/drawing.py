@@ -1,5 +1,6 @@
 """What `SafeImputer` offers beside one value per visit: draws of every missing value, as long or completed tables."""
 
+from abc import ABC, abstractmethod
 from typing import Any, Literal
 
 import polars as pl
@@ -22,7 +23,7 @@ from safeimpute.systems.protocol import Fitted, Frozen
 MOST_DRAWS = 1_000
 
 
-class Drawing:
+class Drawing(ABC):
     """Draws from the predictive distribution of a fitted imputer."""
 
     settings_: Settings
@@ -120,9 +121,9 @@ class Drawing:
         except GuaranteeRefused:
             return None
 
+    @abstractmethod
     def current_settings(self) -> Settings:
         """The fitted settings, checked."""
-        raise NotImplementedError
 
-    def _require_fitted_table(self, visits: Any) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _require_fitted_table(self, visits: Any) -> None: ...
