@@ -11,26 +11,11 @@ if TYPE_CHECKING:
 
 def look_at(visits: "Visits", settings: "Settings", out: Path, earlier: Path | None) -> "tuple[Look, bool]":
     """This run as a look at its visits, and whether runs beside it showed them before with other choices."""
-    from datetime import UTC, datetime
-
     from safeimpute.records.visits import looks_fingerprint
     from safeimpute.report.earlier_run import read_earlier_run
-    from safeimpute.runtime.looks import Look, earlier_looks, is_second_look
+    from safeimpute.runtime.looks import earlier_looks, is_second_look, look_of
 
-    promise = settings.promise if settings.over == "labs" else f"{settings.promise} over {settings.labs}"
-    look = Look(
-        fingerprint=looks_fingerprint(visits.arrays),
-        target=settings.target,
-        tolerance=settings.tolerance,
-        fdr=settings.fdr,
-        seed=settings.random_state,
-        claim=settings.claim,
-        preset=settings.preset,
-        promise=promise,
-        confidence=settings.confidence,
-        when=datetime.now(UTC).isoformat(timespec="seconds"),
-        run=out.name,
-    )
+    look = look_of(settings, looks_fingerprint(visits.arrays), out.name)
     places = {folder.resolve().parent: folder for folder in (out, earlier or out)}
     seen = [
         each for folder in places.values() for each in earlier_looks(folder, look.fingerprint, look.target)

@@ -219,13 +219,9 @@ class Distribution(TypedDict):
     instead: str  # what to use
 
 
-class Asked(TypedDict):
-    """What the run was told."""
+class Terms(TypedDict):
+    """What holds for every lab of a run."""
 
-    target: str
-    unit: str | None
-    tolerance: float | str
-    tolerance_in_words: str
     fdr: float
     preset: PresetName
     claim: ClaimName
@@ -233,6 +229,15 @@ class Asked(TypedDict):
     confidence: float
     past_only: bool
     effort: str  # what a light fit did with less; empty where nothing was spared
+
+
+class Asked(Terms):
+    """What the run was told."""
+
+    target: str
+    unit: str | None
+    tolerance: float | str
+    tolerance_in_words: str
 
 
 class PromiseSummary(TypedDict):

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from safeimpute.estimator import SeveralLabs
-from safeimpute.evaluation.run_summary import BoundSummary, RunSummary
-from safeimpute.evaluation.summary import SECOND_LOOK
+from safeimpute.evaluation.run_summary import BoundSummary, PromiseSummary, RunSummary, Terms
+from safeimpute.evaluation.summary import SECOND_LOOK, terms_of
 from safeimpute.selection.bounds import Bound
 from safeimpute.selection.claims import BOUND_SURVIVES, bound_in_words
-from safeimpute.settings import ClaimName, OverName, PresetName, PromiseName
+from safeimpute.settings import OverName
 
 
 class LabLine(TypedDict):
@@ -31,23 +31,11 @@ class LabLine(TypedDict):
     seconds: float  # of the fit
 
 
-class LabsSummary(TypedDict):
+class LabsSummary(Terms, PromiseSummary):
     """What was asked for all labs, what came out, and what it promises."""
 
     targets: list[str]
     over: OverName
-    fdr: float
-    preset: PresetName
-    claim: ClaimName
-    promise_kind: PromiseName
-    confidence: float
-    past_only: bool
-    effort: str  # what a light fit did with less; empty where nothing was spared
-    promise: str  # empty: no guarantee, and `no_promise` says why
-    assumption: str
-    limits: str
-    no_promise: str
-    second_look: bool  # of one lab or more
     bound: BoundSummary  # over all labs
     visits: int
     patients: int
@@ -70,13 +58,7 @@ def summarise_labs(
     return {
         "targets": list(each),
         "over": settings.over,
-        "fdr": settings.fdr,
-        "preset": settings.preset,
-        "claim": settings.claim,
-        "promise_kind": settings.promise,
-        "confidence": settings.confidence,
-        "past_only": settings.past_only,
-        "effort": first.settings_.best.effort_in_words if settings.preset == "best" else "",
+        **terms_of(settings, first.settings_.best),
         "promise": "" if no_promise else promised.promise,
         "assumption": "" if no_promise else promised.assumption,
         "limits": "" if no_promise else some + promised.limits,

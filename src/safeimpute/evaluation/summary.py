@@ -19,6 +19,7 @@ from safeimpute.evaluation.run_summary import (
     PromiseSummary,
     RiskGroup,
     RunSummary,
+    Terms,
 )
 from safeimpute.evaluation.subgroups import Judgement, Subgroup, describe_subgroups
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
@@ -31,7 +32,7 @@ from safeimpute.selection.gathering import Gathering
 from safeimpute.selection.groups import Grouping, Merged
 from safeimpute.selection.reasons import IN_WORDS
 from safeimpute.selection.result import RunResult
-from safeimpute.settings import Settings
+from safeimpute.settings import BestSettings, Settings
 
 BINS = 24
 RISK_GROUPS = 10
@@ -78,6 +79,19 @@ def summarise_run(result: RunResult, visits: Visits, imputations: pl.DataFrame) 
     }
 
 
+def terms_of(settings: Settings, best: BestSettings) -> Terms:
+    """What holds for every lab of a run; `best` as resolved for it."""
+    return {
+        "fdr": settings.fdr,
+        "preset": settings.preset,
+        "claim": settings.claim,
+        "promise_kind": settings.promise,
+        "confidence": settings.confidence,
+        "past_only": settings.past_only,
+        "effort": best.effort_in_words if settings.preset == "best" else "",
+    }
+
+
 def _asked(result: RunResult) -> Asked:
     settings = result.settings
     return {
@@ -85,13 +99,7 @@ def _asked(result: RunResult) -> Asked:
         "unit": result.unit,
         "tolerance": settings.tolerance,
         "tolerance_in_words": settings.allowed_error.describe(result.unit),
-        "fdr": settings.fdr,
-        "preset": settings.preset,
-        "claim": settings.claim,
-        "promise_kind": settings.promise,
-        "confidence": settings.confidence,
-        "past_only": settings.past_only,
-        "effort": settings.best.effort_in_words if settings.preset == "best" else "",
+        **terms_of(settings, settings.best),
     }
 
 

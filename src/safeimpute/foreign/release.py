@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from safeimpute.records.tables import like, to_polars
 from safeimpute.records.units import decision_limits, plausible_range
 from safeimpute.records.writers.guarded_csv import write_csv
 from safeimpute.runtime.files import finished_folder
-from safeimpute.runtime.looks import Look, earlier_looks, is_second_look, record_look
+from safeimpute.runtime.looks import Look, earlier_looks, is_second_look, look_of, record_look
 from safeimpute.selection.bounds import Bound
 from safeimpute.selection.calibrate import Calibrated, calibrate
 from safeimpute.selection.claims import Promised, bound_in_words, promise_in_words, without_promise
@@ -219,19 +218,7 @@ def _promised(hidden: Hidden, calibrated: Calibrated, decision: Decision, settin
 
 
 def _look(hidden: Hidden, settings: Settings, folder: Path) -> Look:
-    return Look(
-        fingerprint=hidden.facts.fingerprint,
-        target=settings.target,
-        tolerance=settings.tolerance,
-        fdr=settings.fdr,
-        seed=settings.random_state,
-        claim=settings.claim,
-        preset="another tool",
-        promise=settings.promise,
-        confidence=settings.confidence,
-        when=datetime.now(UTC).isoformat(timespec="seconds"),
-        run=folder.name,
-    )
+    return look_of(settings, hidden.facts.fingerprint, folder.name, "another tool")
 
 
 def _table(hidden: Hidden, calibrated: Calibrated, decision: Decision, settings: Settings) -> pl.DataFrame:
