@@ -8,12 +8,7 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from safeimpute.settings import Settings
 
 LEDGER = ".safeimpute-looks.jsonl"
 CHOICES = ("tolerance", "fdr", "seed", "claim", "preset", "promise", "confidence")
@@ -34,35 +29,6 @@ class Look:
     confidence: float
     when: str  # ISO 8601, UTC
     run: str  # name of the run's folder
-
-
-def look_of(settings: "Settings", fingerprint: str, run: str, preset: str | None = None) -> Look:
-    """A run with these settings as a look at the visits of a fingerprint; `preset` names another tool's values."""
-    return Look(
-        fingerprint=fingerprint,
-        target=settings.target,
-        tolerance=settings.tolerance,
-        fdr=settings.fdr,
-        seed=settings.random_state,
-        claim=settings.claim,
-        preset=preset or settings.preset,
-        promise=_promise(settings),
-        confidence=settings.confidence,
-        when=datetime.now(UTC).isoformat(timespec="seconds"),
-        run=run,
-    )
-
-
-def _promise(settings: "Settings") -> str:
-    """What else was chosen about the promise: a group or a cap picked after looking is a second look too."""
-    more = {
-        f"over {settings.labs}": settings.over != "labs",
-        f"in groups {settings.groups}": bool(settings.groups),
-        f"up to risk {settings.risk_cap}": settings.risk_cap is not None,
-        f"since {settings.since}": settings.since is not None,
-        "from the past only": settings.past_only and settings.claim != "later",
-    }
-    return " ".join([settings.promise, *(words for words, chosen in more.items() if chosen)])
 
 
 def earlier_looks(folder: Path, fingerprint: str, target: str) -> list[Look]:
