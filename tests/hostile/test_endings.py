@@ -172,7 +172,7 @@ def test_a_limit_on_file_sizes_ends_every_command_alike(tmp_path: Path, most_byt
 @pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_real_runs_heed_signals_at_random_moments(tmp_path: Path, number: signal.Signals) -> None:
-    visits, rng = tmp_path / "visits.parquet", random.Random(int(number))
+    visits, rng, kept = tmp_path / "visits.parquet", random.Random(int(number)), ".out.safeimpute-kept"
     simulate("mimic4", np.random.default_rng(4), patients=400).visits.write_parquet(visits)
     told = [
         "run",
@@ -201,7 +201,15 @@ def test_real_runs_heed_signals_at_random_moments(tmp_path: Path, number: signal
         if process.returncode == 0:  # it had finished
             break
         assert process.returncode == 128 + number, said
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["visits.parquet"]
+        assert "stopped; nothing unfinished was kept." in said
+        finished = ["visits.parquet"] if "finished folds are kept" not in said else [kept, "visits.parquet"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == finished
+    done = subprocess.run(
+        [sys.executable, "-m", "safeimpute", *told, "--force"], capture_output=True, check=False
+    )
+    assert done.returncode == 0
+    assert (tmp_path / "out" / "imputations.parquet").is_file()
+    assert not (tmp_path / kept).exists()
 
 
 # ---- exit codes and traces

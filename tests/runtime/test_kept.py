@@ -8,6 +8,7 @@ import pytest
 
 from helpers.scored_cohorts import cohort_of, fitted_cohort
 from safeimpute import SafeImputer
+from safeimpute.errors import GuaranteeRefused
 from safeimpute.runtime.kept import KEPT, Kept, kept_beside
 from safeimpute.runtime.leftovers import clear, leftovers_in
 from safeimpute.runtime.locks import taken
@@ -65,6 +66,22 @@ def test_what_is_kept_goes_when_the_work_is_done_and_stays_when_it_is_not(tmp_pa
     assert not kept.folder.exists()
 
 
+def test_nothing_is_kept_of_work_that_was_refused(tmp_path: Path) -> None:
+    with suppress(GuaranteeRefused), kept_beside(tmp_path / "run") as kept:
+        kept.of("a").put("fold-0", ({"x": np.arange(3.0)}, {}))
+        raise GuaranteeRefused("nothing can be promised")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_part_without_room_leaves_no_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full_disk)
+    Kept(tmp_path / "kept").of("visits").put("a", ({"x": np.arange(3.0)}, {}))
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_stopped_fit_goes_on_and_comes_to_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,12 +94,13 @@ def test_a_stopped_fit_goes_on_and_comes_to_the_same_bytes(
 
     with pytest.raises(Stopped):
         SafeImputer(**told).fit(visits, progress=stop_after_two, kept=kept)
-    assert kept.count() == 2
+    finished = kept.count()
+    assert finished >= 2, "folds that ran beside may be finished too"
     fitted: list[int] = []
     fit_fold = system._fit_fold
     monkeypatch.setattr(system, "_fit_fold", lambda *given: fitted.append(given[2]) or fit_fold(*given))  # type: ignore[func-returns-value]
     again = SafeImputer(**told).fit(visits, kept=kept)
-    assert fitted == [2], "only the fold that was not finished is fitted"
+    assert len(fitted) == 3 - finished, "only what was not finished is fitted"
     assert again.impute(visits).equals(whole.impute(visits))
     again.save(tmp_path / "again")
     whole.save(tmp_path / "whole")
@@ -91,4 +109,4 @@ def test_a_stopped_fit_goes_on_and_comes_to_the_same_bytes(
         assert same[0].read_bytes() == same[1].read_bytes(), file
     fitted.clear()
     SafeImputer(**told | {"random_state": 1}).fit(visits, kept=kept)
-    assert fitted == [0, 1, 2], "another seed is other work"
+    assert sorted(fitted) == [0, 1, 2], "another seed is other work"

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from safeimpute.errors import SafeImputeError
+
 if TYPE_CHECKING:
     from safeimpute.runtime.kept import Kept
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 def going_on(out: Path, quiet: bool) -> "Iterator[Kept]":
     """Where finished folds of a run are kept; says what is there before, and what is left after a stop."""
     from safeimpute.runtime.kept import kept_beside
-    from safeimpute.runtime.signals import Stopped
 
     with kept_beside(out) as kept:
         before = kept.count()
@@ -25,8 +26,8 @@ def going_on(out: Path, quiet: bool) -> "Iterator[Kept]":
             )
         try:
             yield kept
-        except (KeyboardInterrupt, Stopped):
-            if kept.count():
+        except BaseException as error:
+            if kept.count() and not isinstance(error, SafeImputeError):
                 typer.echo(
                     f"safeimpute: {kept.count()} finished folds are kept in {kept.folder}; the same command goes on "
                     "from there, safeimpute doctor --clean removes them",

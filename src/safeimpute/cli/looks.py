@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 def look_at(visits: "Visits", settings: "Settings", out: Path, earlier: Path | None) -> "tuple[Look, bool]":
     """This run as a look at its visits, and whether runs beside it showed them before with other choices."""
+    from safeimpute.records.looks import look_of
     from safeimpute.records.visits import looks_fingerprint
     from safeimpute.report.earlier_run import read_earlier_run
     from safeimpute.runtime.looks import earlier_looks, is_second_look
-    from safeimpute.selection.look import look_of
 
     look = look_of(settings, looks_fingerprint(visits.arrays), out.name)
     places = {folder.resolve().parent: folder for folder in (out, earlier or out)}

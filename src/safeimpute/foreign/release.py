@@ -14,6 +14,7 @@ from safeimpute.foreign.filled import Filled, read_filled
 from safeimpute.foreign.hidden import FEWEST_HIDDEN, Hidden
 from safeimpute.foreign.ranking import rank_by_validation
 from safeimpute.records.imputations import imputation_table
+from safeimpute.records.looks import look_of
 from safeimpute.records.tables import like, to_polars
 from safeimpute.records.units import decision_limits, plausible_range
 from safeimpute.records.writers.guarded_csv import write_csv
@@ -22,7 +23,6 @@ from safeimpute.runtime.looks import Look, earlier_looks, is_second_look, record
 from safeimpute.selection.bounds import Bound
 from safeimpute.selection.calibrate import Calibrated, calibrate
 from safeimpute.selection.claims import Promised, bound_in_words, promise_in_words, without_promise
-from safeimpute.selection.look import look_of
 from safeimpute.selection.reasons import NOT_FILLED, OUT_OF_RANGE
 from safeimpute.selection.release import Decision, rule_of
 from safeimpute.settings import Settings, make_settings

@@ -1,7 +1,7 @@
 """A finished run as its folder records it, ready to be repeated on the very same visits."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,13 @@ import polars as pl
 from safeimpute.errors import OptionError
 from safeimpute.records.asked import labs_asked
 from safeimpute.records.bundled import load_pbc
+from safeimpute.records.looks import look_of
 from safeimpute.records.tables import read_visits
 from safeimpute.records.units import column_choice
 from safeimpute.records.visits import prepare_targets
+from safeimpute.runtime.looks import is_second_look
 from safeimpute.runtime.table_format import TableFormat, make_table_format
 from safeimpute.settings import Settings, make_settings
-
-CHOICES = ("tolerance", "fdr", "random_state", "claim", "preset", "promise", "confidence")
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,13 @@ class EarlierRun:
 
     def chose_otherwise(self, settings: Settings) -> bool:
         """Whether another run on its visits is a second look: it showed their errors under another choice."""
-        earlier = make_settings(**self.config)
-        return self.second_look or any(getattr(earlier, each) != getattr(settings, each) for each in CHOICES)
+        told = make_settings(**self.config)
+        several = told.target != settings.target  # this is one lab of them
+        earlier = replace(
+            told, target=settings.target, labs=settings.labs, best=told.best.resolved(several=several)
+        )
+        looks = [look_of(each, self.fingerprint, "") for each in (earlier, settings)]
+        return self.second_look or is_second_look(looks[:1], looks[1])
 
     def visits(self) -> pl.DataFrame:
         """The visits again, or an error where they have changed since."""

@@ -9,12 +9,13 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from safeimpute.errors import SafeImputeError
 from safeimpute.runtime.signals import shielded
 from safeimpute.runtime.state import State
 
@@ -64,6 +65,14 @@ class Kept:
                 (self.folder / f"{name}.json").write_text(told, encoding="utf-8")
         except OSError:
             shutil.rmtree(self.folder, ignore_errors=True)
+            with suppress(OSError):  # what other work keeps there stays
+                self.folder.parent.rmdir()
+
+    def clear(self) -> None:
+        """Remove all that is kept here."""
+        if _is_sound(self.folder):
+            with shielded():
+                shutil.rmtree(self.folder, ignore_errors=True)
 
     def count(self) -> int:
         """How many parts are kept, whatever they were made from."""
@@ -72,12 +81,14 @@ class Kept:
 
 @contextmanager
 def kept_beside(out: Path) -> Iterator[Kept]:
-    """A hidden folder beside an output, left where the block does not end well."""
+    """A hidden folder beside an output, left where the work was stopped: by a signal, a full disk, our own fault."""
     kept = Kept(out.with_name(f".{out.name}{KEPT}"))
-    yield kept
-    if _is_sound(kept.folder):
-        with shielded():
-            shutil.rmtree(kept.folder, ignore_errors=True)
+    try:
+        yield kept
+    except SafeImputeError:  # the same work would be refused again
+        kept.clear()
+        raise
+    kept.clear()
 
 
 def _is_sound(folder: Path) -> bool:

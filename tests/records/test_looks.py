@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from safeimpute.records.looks import look_of
 from safeimpute.runtime.looks import is_second_look
-from safeimpute.selection.look import look_of
 from safeimpute.settings import make_settings
 
 ASKED: dict[str, Any] = {"target": "hba1c", "tolerance": 0.5, "fdr": 0.2}
@@ -26,6 +26,8 @@ def test_a_plain_repetition_is_the_same_choice() -> None:
         {"past_only": True},
         {"promise": "confident"},
         {"claim": "later"},
+        {"best": {"effort": "light"}},
+        {"best": {"analogues": 4}},
     ],
 )
 def test_what_is_chosen_after_looking_is_a_second_look(chosen: dict[str, Any]) -> None:

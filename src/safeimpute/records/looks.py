@@ -1,5 +1,6 @@
 """A run as a look at its visits: what was chosen before it, and so cannot be chosen after it under a promise."""
 
+from dataclasses import fields
 from datetime import UTC, datetime
 
 from safeimpute.runtime.looks import Look
@@ -31,5 +32,18 @@ def _promise(settings: Settings) -> str:
         f"up to risk {settings.risk_cap}": settings.risk_cap is not None,
         f"since {settings.since}": settings.since is not None,
         "from the past only": settings.past_only and settings.claim != "later",
+        f"fitted with {_fit(settings)}": bool(_fit(settings)),
     }
     return " ".join([settings.promise, *(words for words, chosen in more.items() if chosen)])
+
+
+def _fit(settings: Settings) -> str:
+    """What the system was told otherwise than usual, such as a light effort."""
+    told = settings.paper if settings.preset == "paper" else settings.best.resolved(several=False)
+    usual = (
+        type(settings.paper)()
+        if settings.preset == "paper"
+        else type(settings.best)().resolved(several=False)
+    )
+    names = [each.name for each in fields(told) if getattr(told, each.name) != getattr(usual, each.name)]
+    return ", ".join(f"{name} {getattr(told, name)}" for name in names)
