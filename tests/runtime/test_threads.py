@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,70 @@ def test_small_tables_are_worked_on_side_by_side_not_inside(monkeypatch: pytest.
     assert threads.threads_for(threads.SMALL_TABLE - 1) == 1
     assert threads.threads_for(threads.SMALL_TABLE) == 4
     assert threads.side_by_side(lambda job: job * 2, range(5), rows=10) == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.parametrize(("rows", "at_once"), [(10, 3), (threads.SMALL_TABLE, 1)])
+def test_what_runs_beside_others_starts_no_threads_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, rows: int, at_once: int
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    met = threading.Barrier(at_once)
+
+    def parts(job: int) -> list[int]:
+        met.wait(timeout=30)  # passes only where so many run at once
+        inside = threads.side_by_side(lambda _: threads.threads_for(threads.SMALL_TABLE), range(2))
+        return [threads.workers(), *inside]
+
+    free, inside = (3, 1) if at_once == 1 else (1, 1)
+    assert threads.side_by_side(parts, range(3), rows) == [[free, inside, inside]] * 3
+    assert threads.workers() == 3
+
+
+FIT = """
+import hashlib
+import time
+import numpy as np
+from safeimpute import SafeImputer
+from safeimpute.records.simulate import simulate
+
+visits = simulate("mimic4", np.random.default_rng(1), patients=2300).visits
+start = time.perf_counter()
+imputer = SafeImputer(target="hba1c", tolerance=0.8, fdr=0.2).fit(visits)
+seconds, found = time.perf_counter() - start, imputer.impute(visits)
+told = b"".join(found[name].to_numpy().tobytes() for name in ("value", "lower", "upper", "risk", "released"))
+print(len(visits), seconds, hashlib.sha256(told).hexdigest())
+"""
+
+
+@pytest.mark.full
+def test_two_threads_come_to_the_same_bytes_and_are_not_slower() -> None:
+    told = []
+    for count in ("1", "2"):
+        environment = os.environ | {"OMP_NUM_THREADS": count}
+        fit = subprocess.run(
+            [sys.executable, "-c", FIT], env=environment, capture_output=True, text=True, check=True
+        )
+        told.append(fit.stdout.split())
+    (visits, one, first), (_, two, second) = told
+    assert int(visits) > threads.SMALL_TABLE, "smaller tables are worked on otherwise"
+    assert first == second
+    if threads._allowed_cores() > 1:
+        assert float(two) < 1.3 * float(one), "what else runs here may take one of two cores, no more"
+
+
+def test_products_of_matrices_are_steady_until_the_last_block_ends() -> None:
+    import numpy as np
+
+    def threads_of_blas() -> set[int]:
+        return {each["num_threads"] for each in threads._libraries().info() if each["user_api"] == "blas"}
+
+    np.ones((4, 4)) @ np.ones((4, 4))
+    with threads._libraries().limit(limits=2, user_api="blas"):
+        before = threads_of_blas()
+        first, second = threads.steady_sums(), threads.steady_sums()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert threads_of_blas() == {1}
+        second.__exit__(None, None, None)
+        assert threads_of_blas() == before

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from safeimpute.errors import OptionError
 
@@ -76,7 +75,9 @@ def pool(
         missing = np.where(np.isinf(ratio), 1.0, (ratio + 2 / (freedom + 3)) / (ratio + 1))
     missing = np.where(added > 0, missing, 0.0)
     se = np.sqrt(total)
-    half = stats.t.ppf(0.5 + confidence / 2, freedom) * se
+    from scipy.stats import t  # slow to load
+
+    half = t.ppf(0.5 + confidence / 2, freedom) * se
     return Pooled(
         estimate=_plain(estimate),
         se=_plain(se),

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from safeimpute.evaluation.plain_ways import LAST, plain_values
 from safeimpute.evaluation.pooling import pool
@@ -118,7 +117,9 @@ def interval_of(estimates: list[Estimated], confidence: float = CONFIDENCE) -> I
         return Interval(pooled.estimate, pooled.se, pooled.lower, pooled.upper, pooled.fmi)
     only = estimates[0]
     se = float(np.sqrt(only.variance))
-    half = float(stats.t.ppf(0.5 + confidence / 2, freedom)) * se
+    from scipy.stats import t  # slow to load
+
+    half = float(t.ppf(0.5 + confidence / 2, freedom)) * se
     return Interval(only.value, se, only.value - half, only.value + half)
 
 

@@ -13,7 +13,7 @@ from safeimpute.measuring.features import MeasuringTable
 from safeimpute.measuring.logistic import Logistic, fit_logistic
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.runtime.state import Arrays, Plain, State
-from safeimpute.runtime.threads import side_by_side
+from safeimpute.runtime.threads import side_by_side, steady_sums
 from safeimpute.splits.streams import Stream, generator
 from safeimpute.systems.trees import Table, TreeSettings, raw_trees, train_trees, tree_from_text
 
@@ -82,6 +82,7 @@ class MeasuringModel:
     folds: tuple[FoldMeasuring, ...]
     columns: tuple[str, ...]  # of the user's table that it used
 
+    @steady_sums()
     def weigh(self, table: MeasuringTable, time: FloatArray, fold: IntArray) -> Weights:
         """Weigh every visit by the model of its patient's fold."""
         odds, outside = np.empty(len(fold)), np.empty(len(fold), dtype=bool)
@@ -133,6 +134,7 @@ def _member(arrays: Arrays, start: str, facts: Plain) -> Member:
     return Member(plain, tree_from_text(facts["trees"]))
 
 
+@steady_sums()
 def learn_measuring(
     table: MeasuringTable,
     time: FloatArray,
@@ -156,7 +158,8 @@ def learn_measuring(
         most = FARTHEST * int(table.visits[others].max())
         return FoldMeasuring(members, overall, reach, most)
 
-    return MeasuringModel(tuple(side_by_side(of_fold, range(folds), len(time))), table.columns)
+    own_rows = 0 if len(time) <= MEASURING.most_visits else len(time)  # the table itself is shared
+    return MeasuringModel(tuple(side_by_side(of_fold, range(folds), own_rows)), table.columns)
 
 
 def _bag(

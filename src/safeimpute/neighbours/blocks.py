@@ -28,7 +28,7 @@ from safeimpute.neighbours.pairs import (
     strongest,
 )
 from safeimpute.records.arrays import FloatArray, IntArray
-from safeimpute.runtime.threads import thread_count
+from safeimpute.runtime.threads import workers
 
 _ROUNDING = 32 * np.finfo(float).eps  # times the number of labs: a product's relative error, and some room
 _BYTES_PER_PAIR = 128  # two products, a mask, and the working arrays if every pair needs an exact look
@@ -120,7 +120,7 @@ def search_blocks(
 def _block_size(memory_mib: int, device: str) -> tuple[int, int, int]:
     """Threads, rows of a block and pairs of a block; on a GPU a quarter of its free memory."""
     if device == "cpu":
-        threads, n_rows, most = thread_count(), _ROWS_AT_ONCE, _PAIRS_IN_CACHE
+        threads, n_rows, most = workers(), _ROWS_AT_ONCE, _PAIRS_IN_CACHE
         room = memory_mib * 2**20 // threads
     else:
         threads, n_rows, most = 1, _ROWS_ON_GPU, _PAIRS_ON_GPU

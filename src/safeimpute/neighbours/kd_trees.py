@@ -25,7 +25,7 @@ from safeimpute.neighbours.pairs import (
     strongest,
 )
 from safeimpute.records.arrays import FloatArray, IntArray
-from safeimpute.runtime.threads import thread_count
+from safeimpute.runtime.threads import workers
 
 MAX_LABS = 31  # a pattern is the bits of one 64-bit integer
 _QUERIES_AT_ONCE = 2048  # near one another, so that one bound serves all and their candidates stay in cache
@@ -100,7 +100,7 @@ def search_trees(query: Profiles, reference: Profiles, limits: Limits, memory_mi
     by_trend = limits.trend_radius is not None
     query_codes, reference_codes = pattern_codes(query, by_trend), pattern_codes(reference, by_trend)
     plan = views_of(query_codes, reference_codes, query.values.shape[1], by_trend)
-    threads = thread_count()
+    threads = workers()
     room = max(1, memory_mib * 2**20 // (threads * _BYTES_PER_CANDIDATE))
     with ThreadPoolExecutor(threads) as pool:
         views = sorted({view for seen in plan.values() for view in seen})

@@ -84,5 +84,6 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
         path = folder / f"{name}.{kind}"
         with finished_file(path) as partial, styled():
             figure.savefig(partial, format=kind, dpi=DPI, metadata=tags)
+            figure.set_layout_engine("none")  # laid out once, for all kinds
         paths.append(path)
     return paths

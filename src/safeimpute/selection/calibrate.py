@@ -15,6 +15,7 @@ from safeimpute.measuring.model import MeasuringModel, Weights, learn_measuring
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 from safeimpute.runtime.kept import Kept
 from safeimpute.runtime.progress import Progress, part_of, silent
+from safeimpute.runtime.threads import steady_sums
 from safeimpute.selection.bounds import Bound
 from safeimpute.selection.groups import Grouping, make_grouping
 from safeimpute.selection.intervals import IntervalGround, interval_ground
@@ -142,6 +143,7 @@ def fit_system(
     )
 
 
+@steady_sums()
 def calibrate(
     question: Question,
     truth: FloatArray,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safeimpute.errors import ModelFolderError
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.runtime.signals import raise_if_stopped
-from safeimpute.runtime.threads import threads_for
+from safeimpute.runtime.threads import side_by_side, threads_for
 from safeimpute.systems.tree_text import sound_trees
 
 if TYPE_CHECKING:
@@ -115,16 +115,19 @@ def fit_bagged_trees(
 
     `label` and `fold` have one entry per row of the table.
     """
-    members, out_of_fold = [], np.full(len(label), np.nan)
+    out_of_fold = np.full(len(label), np.nan)
     label_there, fold_there = label[binned.rows], fold[binned.rows]
-    for held_out in np.unique(fold_there):
+
+    def without(held_out: int) -> "lgb.Booster":
         stopping = fold_there == held_out
-        learn, stop = _sampled(~stopping, stopping, settings, seed + int(held_out))
+        learn, stop = _sampled(~stopping, stopping, settings, seed + held_out)
         train, valid = (binned.part(rows, label_there) for rows in (learn, stop))
-        member = _train(train, valid, len(learn), settings, seed + int(held_out))
+        member = _train(train, valid, settings, seed + held_out)
         out = binned.rows[stopping]
         out_of_fold[out] = predict_trees(member, matrix[out])
-        members.append(member)
+        return member
+
+    members = side_by_side(without, np.unique(fold_there).tolist())
     return BaggedTrees(tuple(members)), out_of_fold
 
 
@@ -158,12 +161,10 @@ def train_trees(
         params=BINNING,
         categorical_feature=codes,
     )
-    return _train(train, valid, len(learn), settings, seed)
+    return _train(train, valid, settings, seed)
 
 
-def _train(
-    train: "lgb.Dataset", valid: "lgb.Dataset", rows: int, settings: TreeSettings, seed: int
-) -> "lgb.Booster":
+def _train(train: "lgb.Dataset", valid: "lgb.Dataset", settings: TreeSettings, seed: int) -> "lgb.Booster":
     import lightgbm as lgb
 
     parameters = {
@@ -179,7 +180,7 @@ def _train(
         "seed": seed,
         "deterministic": True,
         "force_row_wise": True,
-        "num_threads": threads_for(rows),
+        "num_threads": 1,  # members grow beside each other, see `side_by_side`
         **settings.options,
     }
     stop = lgb.early_stopping(settings.patience, verbose=False)

@@ -12,7 +12,7 @@ from safeimpute.runtime.kept import Kept
 from safeimpute.runtime.memory import Size, block_within_ceiling
 from safeimpute.runtime.progress import Progress, Stopwatch, silent
 from safeimpute.runtime.state import Plain, State
-from safeimpute.runtime.threads import side_by_side
+from safeimpute.runtime.threads import side_by_side, steady_sums
 from safeimpute.settings import BestSettings
 from safeimpute.splits.folds import fold_of, require_learnable
 from safeimpute.splits.roles import Task
@@ -34,6 +34,7 @@ class FrozenBest:
         """The fold of every visit's patient."""
         return fold_of(visits.patient_key, self.seed, len(self.models))
 
+    @steady_sums()
     def estimate(
         self, visits: VisitArrays, device: str = "cpu", wanted: BoolArray | None = None
     ) -> Estimates:
@@ -92,6 +93,7 @@ class FittedBest:
         return Support(*(column[order] for column in joined))
 
 
+@steady_sums()
 def fit_best(
     visits: VisitArrays,
     settings: BestSettings,
