@@ -2,6 +2,7 @@
 
     python bench/labs_study.py rules --repetitions 2000 --jobs 2 --out out/study/labs_rules.json
     python bench/labs_study.py cohorts --cohorts 40 --jobs 16 --minutes 8 --out out/study/labs_cohorts.json
+    python bench/labs_study.py table --from out/study/labs_rules.json out/study/labs_cohorts.json --into docs/labs.md
 
 `rules`: drawn worlds with known odds of measuring, the release rules alone. `cohorts`: simulated visits as arrays, fits
 and weights real, light as in a run of several labs. Both count what is released of the unmeasured cells, whose truth
@@ -19,11 +20,13 @@ import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from guarantee_rules import summarise
+from into_page import put_into
 
 from safeimpute.records.arrays import BoolArray, FloatArray, VisitArrays, mix
 from safeimpute.selection.calibrate import fit_question
@@ -202,7 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["rules", "cohorts"])
+    parser.add_argument("what", choices=["rules", "cohorts", "table"])
     parser.add_argument("--repetitions", type=int, default=2000)
     parser.add_argument("--cohorts", type=int, default=40)
     parser.add_argument("--patients", type=int, default=300)
@@ -211,13 +214,56 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--from", dest="found", type=Path, nargs="+", default=[])
+    parser.add_argument("--into", type=Path)
     told = parser.parse_args()
+    if told.what == "table":
+        put_into(
+            told.into,
+            "labs study",
+            table([row for path in told.found for row in json.loads(path.read_text())]),
+        )
+        return
     rows = _rules(told) if told.what == "rules" else _cohorts(told)
     for row in rows:
         print(json.dumps(row))
     if told.out:
         told.out.parent.mkdir(parents=True, exist_ok=True)
         told.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """What is promised, by world and level: the lab nearest to its level, or all labs together."""
+    lines = [
+        "| world | draws | promised for | level | mean FDP | pooled share | power | nothing released |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    worlds = dict.fromkeys(row.get("world", "whole fits") for row in rows)
+    for world, over, alpha in product(worlds, ("labs", "cells"), ALPHAS):
+        own = [
+            row
+            for row in rows
+            if (row.get("world", "whole fits"), row["over"], row["alpha"]) == (world, over, alpha)
+            and row["promised"]
+        ]
+        worst = max(own, key=lambda row: row["mean_fdp"] - alpha)
+        pooled = max(own, key=lambda row: row["pooled"])
+        who = f"each lab (worst: {worst['lab']})" if over == "labs" else "all cells together"
+        lines.append(
+            f"| {world} | {worst.get('draws') or worst['cohorts']:,} | {who} | {alpha:g} | {worst['mean_fdp']:.3f} ± "
+            f"{worst['mean_fdp_se']:.3f} | {pooled['pooled']:.3f} ± {pooled['pooled_se']:.3f} | "
+            f"{min(row['power'] for row in own):.2f} to {max(row['power'] for row in own):.2f} | "
+            f"{100 * max(row['empty'] for row in own):.0f} % |"
+        )
+    kept = [row for row in rows if row["promised"]]
+    above = [row for row in kept if row["pooled"] > row["alpha"] + 3 * row["pooled_se"]]
+    lines += [
+        "",
+        f"Mean FDP at most the level + 3 standard errors in {sum(row['holds'] for row in kept)} of {len(kept)} "
+        f"promised rows; the pooled share lies above that in {len(above)}, at a power of at most "
+        f"{max((row['power'] for row in above), default=0.0):.2f}.",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _rules(told: argparse.Namespace) -> list[dict[str, Any]]:
