@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 
-from safeimpute.records.arrays import FloatArray, IntArray
+from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.records.history import NONE
 
 CHUNK = 16_384  # rows solved at once: bounds memory
@@ -53,13 +53,37 @@ class Predicted:
     weights: FloatArray  # visits x own visits: what each own residual counts
 
 
+@dataclass(frozen=True)
+class Gaps:
+    """Days between some visits and their own visits, and among these; what is not there counts nothing."""
+
+    own: IntArray  # visits x own visits; NONE pads
+    here: BoolArray
+    both: BoolArray  # visits x own visits x own visits
+    among: FloatArray
+    to_visit: FloatArray
+
+    def weights(self, variances: Variances) -> tuple[FloatArray, FloatArray]:
+        """Simple kriging weights of the own visits, and the predictive variance."""
+        among = np.where(self.both, variances.covariance(self.among), 0.0)
+        diagonal = np.arange(self.own.shape[1])
+        among[:, diagonal, diagonal] += np.where(self.here, variances.noise, 1.0)
+        to_visit = np.where(self.here, variances.covariance(self.to_visit), 0.0)
+        weights: FloatArray = np.linalg.solve(among, to_visit[:, :, None])[:, :, 0]
+        total = variances.steady + variances.drifting + variances.noise
+        return weights, total - (weights * to_visit).sum(axis=1)
+
+
 def predict_course(
     course: Course, design: FloatArray, target: FloatArray, time: FloatArray, own: IntArray, rows: IntArray
 ) -> Predicted:
     """Predict the visits at `rows` from their regression and the residuals of their own visits (NONE pads)."""
     # A row-wise product, not a matrix product: a visit's bytes must not depend on the rows around it.
     regression = (design * course.coefficients).sum(axis=1)
-    weights, variance = _weights(course.variances, time, own, rows)
+    weights, variance = np.empty((len(rows), own.shape[1])), np.empty(len(rows))
+    for start in range(0, len(rows), CHUNK):
+        part = slice(start, start + CHUNK)
+        weights[part], variance[part] = _gaps(time, own, rows[part]).weights(course.variances)
     there = own[rows]
     residual = np.where(there == NONE, 0.0, (target - regression)[there])
     mean = regression[rows] + (weights * residual).sum(axis=1)
@@ -73,20 +97,20 @@ def fit_course(
     rows = np.flatnonzero(~np.isnan(target))
     if len(rows) > ROWS_TO_FIT:
         rows = np.sort(rng.choice(rows, ROWS_TO_FIT, replace=False))
-    unit = _typical_gap(time, own, rows)
+    unit, gaps = _typical_gap(time, own, rows), _gaps(time, own, rows)
 
     def variances(logs: FloatArray) -> Variances:
         steady, drifting, memory = np.exp(np.clip(logs, -8.0, 8.0))
         return Variances(float(steady), float(drifting), float(memory * unit), NOISE)
 
     def loss(logs: FloatArray) -> float:
-        _, residual, variance = _regress(variances(logs), design, target, time, own, rows)
+        _, residual, variance = _regress(variances(logs), gaps, design, target, rows)
         return float(np.mean(np.log(variance)) + np.log(np.mean(residual**2 / variance) + 1e-12))
 
     simplex = np.vstack([np.zeros(3), 1.5 * np.eye(3)])
     options = {"maxfev": 80, "xatol": 0.05, "fatol": 1e-4, "initial_simplex": simplex}
     best = variances(minimize(loss, np.zeros(3), method="Nelder-Mead", options=options).x)
-    coefficients, residual, variance = _regress(best, design, target, time, own, rows)
+    coefficients, residual, variance = _regress(best, gaps, design, target, rows)
     return Course(best.scaled(float(np.mean(residual**2 / variance)) + 1e-12), coefficients)
 
 
@@ -96,45 +120,23 @@ def _typical_gap(time: FloatArray, own: IntArray, rows: IntArray) -> float:
 
 
 def _regress(
-    variances: Variances,
-    design: FloatArray,
-    target: FloatArray,
-    time: FloatArray,
-    own: IntArray,
-    rows: IntArray,
+    variances: Variances, gaps: Gaps, design: FloatArray, target: FloatArray, rows: IntArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Ridge regression of what the own visits leave open; its coefficients, residuals and variances."""
-    weights, variance = _weights(variances, time, own, rows)
-    weights = np.where(own[rows] == NONE, 0.0, weights)
+    weights, variance = gaps.weights(variances)
+    weights = np.where(gaps.own == NONE, 0.0, weights)
     visible = np.nan_to_num(target)
-    x = design[rows] - np.einsum("rk,rkp->rp", weights, design[own[rows]])
-    y = visible[rows] - (weights * visible[own[rows]]).sum(axis=1)
+    x = design[rows] - np.einsum("rk,rkp->rp", weights, design[gaps.own])
+    y = visible[rows] - (weights * visible[gaps.own]).sum(axis=1)
     weighted = x / variance[:, None]
     coefficients = np.linalg.solve(weighted.T @ x + RIDGE * np.eye(x.shape[1]), weighted.T @ y)
     return coefficients, y - x @ coefficients, variance
 
 
-def _weights(
-    variances: Variances, time: FloatArray, own: IntArray, rows: IntArray
-) -> tuple[FloatArray, FloatArray]:
-    """Simple kriging weights of the own visits of `rows`, and the predictive variance."""
-    weights = np.empty((len(rows), own.shape[1]))
-    for start in range(0, len(rows), CHUNK):
-        part = slice(start, start + CHUNK)
-        weights[part] = _solve(variances, time, own[rows[part]], time[rows[part]])
-    to_visit = np.where(
-        own[rows] == NONE, 0.0, variances.covariance(np.abs(time[own[rows]] - time[rows, None]))
-    )
-    total = variances.steady + variances.drifting + variances.noise
-    return weights, total - (weights * to_visit).sum(axis=1)
-
-
-def _solve(variances: Variances, time: FloatArray, own: IntArray, at: FloatArray) -> FloatArray:
-    here = own != NONE
-    when = np.where(here, time[own], 0.0)
+def _gaps(time: FloatArray, own: IntArray, rows: IntArray) -> Gaps:
+    there = own[rows]
+    here = there != NONE
+    when = np.where(here, time[there], 0.0)
     both = here[:, :, None] & here[:, None, :]
-    among = np.where(both, variances.covariance(np.abs(when[:, :, None] - when[:, None, :])), 0.0)
-    diagonal = np.arange(own.shape[1])
-    among[:, diagonal, diagonal] += np.where(here, variances.noise, 1.0)
-    to_visit = np.where(here, variances.covariance(np.abs(when - at[:, None])), 0.0)
-    return np.linalg.solve(among, to_visit[:, :, None])[:, :, 0]
+    among = np.abs(when[:, :, None] - when[:, None, :])
+    return Gaps(there, here, both, among, np.abs(when - time[rows, None]))
