@@ -102,6 +102,7 @@ def chain_table(name: str) -> Any:
 def chain(name: str, threads: int, out: Path) -> None:
     """Every step as a user takes it, with its seconds."""
     os.environ["OMP_NUM_THREADS"] = str(threads)
+    out.mkdir(parents=True, exist_ok=True)
     visits, run = out / f"{name}.parquet", out / f"{name}-run"
     chain_table(name).write_parquet(visits)
     asked = [f"--{option}={value}" for option, value in CHAINS[name].items()]

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     import lightgbm as lgb
 
 Table = NDArray[np.float32] | FloatArray
-BINNING = {"feature_pre_filter": False, "verbose": -1}  # bins must serve leaves of every size
+# LightGBM keeps the number of threads in one place for the whole process: a call that says another number while trees
+# grow beside it makes them write past their arrays. So every call says one, and work is divided outside of it.
+ALONE = 1
+BINNING = {
+    "num_threads": ALONE,
+    "feature_pre_filter": False,
+    "verbose": -1,
+}  # bins must serve leaves of every size
 BLOCK_ROWS = 131_072  # predicted at once where features are made on the way
 
 
@@ -103,8 +110,7 @@ def bin_rows(matrix: Table, rows: IntArray) -> BinnedRows:
     import lightgbm as lgb
 
     there = matrix if len(rows) == len(matrix) else matrix[rows]
-    options = {**BINNING, "num_threads": threads_for(len(rows))}
-    data = lgb.Dataset(there, np.zeros(len(rows)), params=options)
+    data = lgb.Dataset(there, np.zeros(len(rows)), params=BINNING)
     return BinnedRows(rows, data.construct())
 
 
@@ -180,7 +186,6 @@ def _train(train: "lgb.Dataset", valid: "lgb.Dataset", settings: TreeSettings, s
         "seed": seed,
         "deterministic": True,
         "force_row_wise": True,
-        "num_threads": 1,  # members grow beside each other, see `side_by_side`
         **settings.options,
     }
     stop = lgb.early_stopping(settings.patience, verbose=False)
@@ -199,12 +204,18 @@ def _sampled(
 
 def raw_trees(member: "lgb.Booster", matrix: Table) -> FloatArray:
     """What the trees add up to, before any link function."""
-    found = member.predict(matrix, raw_score=True, num_threads=threads_for(len(matrix)))
-    return np.asarray(found, dtype=np.float64)
+    return predict_trees(member, matrix, raw_score=True)
 
 
-def predict_trees(member: "lgb.Booster", matrix: Table) -> FloatArray:
-    return np.asarray(member.predict(matrix, num_threads=threads_for(len(matrix))), dtype=np.float64)
+def predict_trees(member: "lgb.Booster", matrix: Table, *, raw_score: bool = False) -> FloatArray:
+    """What the trees say of every row; a large table is divided, and its parts are predicted side by side."""
+    parts = np.array_split(np.arange(len(matrix)), threads_for(len(matrix)))
+
+    def predicted(rows: IntArray) -> FloatArray:
+        there = matrix[rows[0] : rows[-1] + 1] if len(rows) else matrix[:0]
+        return np.asarray(member.predict(there, raw_score=raw_score, num_threads=ALONE), dtype=np.float64)
+
+    return np.concatenate(side_by_side(predicted, parts))
 
 
 def _at_most(rows: IntArray, most: int, rng: np.random.Generator) -> IntArray:
