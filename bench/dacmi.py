@@ -11,7 +11,7 @@ without a range do not count). `best` runs as shipped for several labs, so that 
 at `--fdr` and the share of them that was wrong by more than the allowable error. Cells are kept: a stopped run goes on.
 
 Whoever has MIMIC-III itself gives its folder; the demo has a hundred patients and is no yardstick for the published
-figures, which stand beside for reference (Luo, Briefings in Bioinformatics 23(1), 2022, bbab489).
+figures, which stand beside for reference. The challenge: Luo, Briefings in Bioinformatics 23(1), 2022, bbab489.
 """
 
 import argparse

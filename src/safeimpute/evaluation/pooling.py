@@ -63,6 +63,8 @@ def pool(
     OptionError
         Fewer than two draws, shapes that differ, a value that is not finite, or a negative variance.
     """
+    from scipy.stats import t  # slow to load
+
     each, variance = _checked(estimates, variances, df, confidence)
     draws = len(each)
     estimate, within, between = each.mean(axis=0), variance.mean(axis=0), each.var(axis=0, ddof=1)
@@ -75,8 +77,6 @@ def pool(
         missing = np.where(np.isinf(ratio), 1.0, (ratio + 2 / (freedom + 3)) / (ratio + 1))
     missing = np.where(added > 0, missing, 0.0)
     se = np.sqrt(total)
-    from scipy.stats import t  # slow to load
-
     half = t.ppf(0.5 + confidence / 2, freedom) * se
     return Pooled(
         estimate=_plain(estimate),

@@ -110,6 +110,8 @@ def release_weights(
 
 def interval_of(estimates: list[Estimated], confidence: float = CONFIDENCE) -> Interval:
     """The interval of one analysis, or of the analyses of several draws pooled by Rubin's rules."""
+    from scipy.stats import t  # slow to load
+
     freedom = max(estimates[0].patients - 1.0, 1.0)
     if len(estimates) > 1:
         values, variances = [each.value for each in estimates], [each.variance for each in estimates]
@@ -117,8 +119,6 @@ def interval_of(estimates: list[Estimated], confidence: float = CONFIDENCE) -> I
         return Interval(pooled.estimate, pooled.se, pooled.lower, pooled.upper, pooled.fmi)
     only = estimates[0]
     se = float(np.sqrt(only.variance))
-    from scipy.stats import t  # slow to load
-
     half = float(t.ppf(0.5 + confidence / 2, freedom)) * se
     return Interval(only.value, se, only.value - half, only.value + half)
 

@@ -28,7 +28,7 @@ BINNING = {
     "num_threads": ALONE,
     "feature_pre_filter": False,
     "verbose": -1,
-}  # bins must serve leaves of every size
+}  # bins serve leaves of every size
 BLOCK_ROWS = 131_072  # predicted at once where features are made on the way
 
 
