@@ -169,26 +169,40 @@ def table(found: list[dict[str, Any]]) -> str:
 
 
 def draw(found: list[dict[str, Any]], folder: Path) -> None:
-    """The achieved share by month beside the level."""
+    """The achieved share by month and over twelve months, beside the level."""
     from matplotlib.figure import Figure
 
     from safeimpute.report.figure_style import in_percent, save, styled
-    from safeimpute.report.palette import INK, MEASURED, NOT_MEASURED
+    from safeimpute.report.palette import ERROR, INK, RELEASED, WITHHELD
 
     with styled():
-        figure = Figure(figsize=(7.2, 3.0 * len(found)))
+        figure = Figure(figsize=(7.2, 3.2 * len(found)))
         panels = np.atleast_1d(figure.subplots(len(found), 1, sharex=True))
         for axes, each in zip(panels, found, strict=True):
-            months = [row["month"] for row in each["months"]]
-            axes.plot(months, [row["weighted"] for row in each["months"]], color=MEASURED, label="weighted")
-            axes.plot(months, [row["plain"] for row in each["months"]], color=NOT_MEASURED, label="each once")
-            axes.axhline(each["level"], color=INK, linestyle="--", linewidth=1)
+            month, values, plain, weighted = (
+                np.array([row[name] for row in each["months"]])
+                for name in ("month", "values", "plain", "weighted")
+            )
+            axes.scatter(month, plain, s=np.sqrt(values), color=WITHHELD, label="one month")
+            year = _over_a_year(plain * values) / _over_a_year(values)
+            axes.plot(month[6:-5], year, color=RELEASED, label="twelve months")
+            by_weight = _over_a_year(weighted) / 12
+            axes.plot(month[6:-5], by_weight, color=RELEASED, linestyle=":", label="twelve months, weighted")
+            axes.axhline(each["level"], color=INK, linestyle="--", linewidth=1, label="level")
+            for name, at in each["alarms"].items():
+                if at is not None:
+                    axes.axvline(at, color=ERROR, linewidth=1, label=f"alarm: {name}")
             axes.set_title(f"NAFLD HDL, level {100 * each['level']:g} %: unacceptable below the cut-off")
-            axes.set_ylim(0, None)
+            axes.set_ylim(0, 0.6)
             in_percent(axes, y=True)
-            axes.legend(loc="lower right", ncols=2)
+        panels[0].legend(loc="upper center", ncols=3, fontsize="small")
         panels[-1].set_xlabel("months after the fit")
     save(figure, folder, "nafld_nights")
+
+
+def _over_a_year(each: np.ndarray) -> np.ndarray:
+    """Sums of twelve months in a row."""
+    return np.convolve(each, np.ones(12), mode="valid")
 
 
 if __name__ == "__main__":

@@ -194,8 +194,8 @@ class BestSettings(Effort):
     effort: Annotated[
         EffortName,
         Option(
-            "How much work a fit may be: full, or light: at most four folds, and trees that learn twice as fast. auto "
-            "is light where one run imputes several labs."
+            "How much work a fit may be: full, or light: at most four folds, and trees that learn 1.5 times as fast. "
+            "auto is light where one run imputes several labs."
         ),
     ] = "auto"
     own_each_way: Annotated[
@@ -207,6 +207,14 @@ class BestSettings(Effort):
     panel_visits: Annotated[
         int, Option("Measured visits kept to find analogues among.", least=100, most=500_000)
     ] = 50_000
+    learn_visits: Annotated[
+        int,
+        Option(
+            "Measured visits a fold's model learns from, at most; drawn at random beyond.",
+            least=1_000,
+            most=10_000_000,
+        ),
+    ] = 100_000
     log_labs: Annotated[LogLabs, LOG] = "auto"
     block_visits: Annotated[
         int,

@@ -48,7 +48,7 @@ def test_every_lab_has_its_own_tolerance_unit_and_a_light_fit() -> None:
     assert (each["hba1c"].unit, each["ldl"].unit) == (None, "mg/dL")
     assert each["ldl"].target == "ldl"
     assert each["ldl"].labs == ("hba1c", "ldl")
-    assert (each["ldl"].best.folds, each["ldl"].best.pace) == (4, 2.0)
+    assert (each["ldl"].best.folds, each["ldl"].best.pace) == (4, 1.5)
     assert "4 folds" in each["ldl"].best.effort_in_words
     alone = settings_of_one(asked("hba1c"))
     assert (alone.best.folds, alone.best.pace, alone.best.effort_in_words) == (5, 1.0, "")

@@ -26,7 +26,6 @@ SMALL_TABLE = 20_000  # visits; up to it every fold's model is a bag with one me
 MEASURING = TreeSettings(
     objective="binary",
     metric="binary_logloss",
-    learning_rate=0.05,
     leaves=4,
     smallest_leaf=30,
     rounds=1000,

@@ -7,15 +7,18 @@ With masks m, m' of what is observed, the sum over common labs
 is negative just where two visits share a lab and differ by less than r in root mean square, and exactly 0
 where they share none. One product for values and one for trends thus single out the few pairs worth an exact
 look; r shrinks to a query's weakest neighbour as soon as that query has as many as it may keep.
+
+The same lines run on NumPy's arrays and on a GPU's tensors, by names that NumPy and torch share; torch takes seconds to
+load and is loaded for a GPU only.
 """
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial, reduce
+from typing import Any
 
 import numpy as np
-import torch
 
 from safeimpute.neighbours.pairs import (
     NO_PAIRS,
@@ -28,7 +31,7 @@ from safeimpute.neighbours.pairs import (
     strongest,
 )
 from safeimpute.records.arrays import FloatArray, IntArray
-from safeimpute.runtime.threads import workers
+from safeimpute.runtime.threads import steady_sums, workers
 
 _ROUNDING = 32 * np.finfo(float).eps  # times the number of labs: a product's relative error, and some room
 _BYTES_PER_PAIR = 128  # two products, a mask, and the working arrays if every pair needs an exact look
@@ -37,64 +40,93 @@ _ROWS_AT_ONCE, _ROWS_ON_GPU = 512, 8192
 _FIRST_SPAN = 64  # references seen before bounds are first tightened
 _UNCAPPED_HITS = 256  # hits of a row, on average, before they are measured, where no cap says when
 
-_Hits = tuple[torch.Tensor, torch.Tensor]  # rows of a block and references
+_Array = Any  # of NumPy, or a tensor on a GPU
+_Hits = tuple[_Array, _Array]  # rows of a block and references
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """Where the products are made, and the library that makes them."""
+
+    device: str
+    maths: Any
+
+    def sent(self, array: Any) -> _Array:
+        """An array there."""
+        return array if self.device == "cpu" else self.maths.from_numpy(array).to(self.device)
+
+    def home(self, array: _Array) -> Any:
+        """An array back here."""
+        return array if self.device == "cpu" else array.cpu().numpy()
+
+
+def _machine(device: str) -> _Machine:
+    if device == "cpu":
+        return _Machine(device, np)
+    import torch
+
+    return _Machine(device, torch)
 
 
 @dataclass(frozen=True)
 class _Relation:
-    """Values, or trends, of queries and references on the device."""
+    """Values, or trends, of queries and references on the machine."""
 
-    query: torch.Tensor  # labs x queries
-    reference: torch.Tensor  # labs x references
-    right: torch.Tensor  # the references' side of the product
+    machine: _Machine
+    query: _Array  # labs x queries
+    reference: _Array  # labs x references
+    right: _Array  # the references' side of the product
     radius: float
 
-    def left(self, rows: slice, bound: torch.Tensor) -> torch.Tensor:
+    def left(self, rows: slice, bound: _Array) -> _Array:
         """The queries' side of the product, r = bound x radius."""
-        mask, z = _mask_and_value(self.query[:, rows])
+        mask, z = _mask_and_value(self.query[:, rows], self.machine.maths)
         square_radius = (bound * self.radius) ** 2
-        threshold = square_radius * (1.0 + _ROUNDING * len(z)) + _slack(z)
-        return torch.cat([z * z - threshold * mask, mask, -2.0 * z]).T
+        threshold = square_radius * (1.0 + _ROUNDING * len(z)) + _slack(z, self.machine.maths)
+        return self.machine.maths.concatenate([z * z - threshold * mask, mask, -2.0 * z]).T
 
     def largest(self) -> float:
         """The coordinate farthest from 0."""
-        return max(float(z.nan_to_num(nan=0.0).abs().max()) for z in (self.query, self.reference))
+        maths = self.machine.maths
+        return max(float(abs(maths.nan_to_num(z, nan=0.0)).max()) for z in (self.query, self.reference))
 
-    def distance(self, query: torch.Tensor, reference: torch.Tensor) -> FloatArray:
+    def distance(self, query: _Array, reference: _Array) -> FloatArray:
         """Root mean square difference over common labs, summed lab by lab; NaN where there is none."""
-        total = torch.zeros(len(query), dtype=torch.float64, device=query.device)
-        count = torch.zeros_like(total)
+        maths = self.machine.maths
+        total, count = 0.0, 0.0
         for ours, theirs in zip(self.query, self.reference, strict=True):
             difference = ours[query] - theirs[reference]
-            total += (difference * difference).nan_to_num_(nan=0.0)
-            count += ~difference.isnan()
-        mean_square: FloatArray = (total / count).cpu().numpy()
+            total = total + maths.nan_to_num(difference * difference, nan=0.0)
+            count = count + ~maths.isnan(difference)
+        with np.errstate(invalid="ignore"):
+            mean_square: FloatArray = self.machine.home(total / count)
         return np.sqrt(mean_square)  # torch's own root may be off in the last bit
 
 
-def _relation(query: FloatArray, reference: FloatArray, radius: float, device: str) -> _Relation:
-    ours, theirs = (torch.from_numpy(np.ascontiguousarray(z.T)).to(device) for z in (query, reference))
-    mask, z = _mask_and_value(theirs)
-    right = torch.cat([mask, z * z - _slack(z) * mask, z])
-    return _Relation(ours, theirs, right, radius)
+def _relation(query: FloatArray, reference: FloatArray, radius: float, machine: _Machine) -> _Relation:
+    ours, theirs = (machine.sent(np.ascontiguousarray(z.T)) for z in (query, reference))
+    mask, z = _mask_and_value(theirs, machine.maths)
+    right = machine.maths.concatenate([mask, z * z - _slack(z, machine.maths) * mask, z])
+    return _Relation(machine, ours, theirs, right, radius)
 
 
-def _mask_and_value(z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return (~z.isnan()).to(z.dtype), z.nan_to_num(nan=0.0)
+def _mask_and_value(z: _Array, maths: Any) -> tuple[_Array, _Array]:
+    return maths.nan_to_num(z - z + 1.0, nan=0.0), maths.nan_to_num(z, nan=0.0)
 
 
-def _slack(z: torch.Tensor) -> torch.Tensor:
+def _slack(z: _Array, maths: Any) -> _Array:
     """What a visit adds to r^2, for every lab in common, so that rounding can hide no neighbour."""
-    return _ROUNDING * len(z) * (z * z).amax(dim=0) + np.finfo(float).tiny
+    return _ROUNDING * len(z) * maths.amax(z * z, axis=0) + np.finfo(float).tiny
 
 
 @dataclass(frozen=True)
 class _Problem:
-    """Both sides on the device, references in random order."""
+    """Both sides on the machine, references in random order."""
 
+    machine: _Machine
     relations: tuple[_Relation, ...]  # values, then trends unless visits are compared by value alone
-    query_patient: torch.Tensor
-    reference_patient: torch.Tensor
+    query_patient: _Array
+    reference_patient: _Array
     reference_index: IntArray
     limits: Limits
     weakest: float  # the first bound on strengths, always finite
@@ -105,40 +137,40 @@ def search_blocks(
     query: Profiles, reference: Profiles, limits: Limits, memory_mib: int, device: str
 ) -> Neighbours:
     """All pairs within the limits: every query against every reference, block by block."""
-    threads, n_rows, block_pairs = _block_size(memory_mib, device)
-    problem = _problem(query, reference, limits, device, block_pairs)
+    machine = _machine(device)
+    threads, n_rows, block_pairs = _block_size(memory_mib, machine)
+    problem = _problem(query, reference, limits, machine, block_pairs)
     blocks = [slice(i, min(i + n_rows, len(query))) for i in range(0, len(query), n_rows)]
-    before = torch.get_num_threads()
-    try:
-        # One thread per block of rows: threads that share a product wait for one another on a busy machine.
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return assemble(pool.map(partial(_search_rows, problem), blocks))
-    finally:
-        torch.set_num_threads(before)
+    # One thread per block of rows: threads that share a product wait for one another on a busy machine.
+    with steady_sums(), ThreadPoolExecutor(threads) as pool:
+        return assemble(pool.map(partial(_search_rows, problem), blocks))
 
 
-def _block_size(memory_mib: int, device: str) -> tuple[int, int, int]:
+def _block_size(memory_mib: int, machine: _Machine) -> tuple[int, int, int]:
     """Threads, rows of a block and pairs of a block; on a GPU a quarter of its free memory."""
-    if device == "cpu":
+    if machine.device == "cpu":
         threads, n_rows, most = workers(), _ROWS_AT_ONCE, _PAIRS_IN_CACHE
         room = memory_mib * 2**20 // threads
     else:
         threads, n_rows, most = 1, _ROWS_ON_GPU, _PAIRS_ON_GPU
-        room = torch.cuda.mem_get_info(device)[0] // 4
+        room = machine.maths.cuda.mem_get_info(machine.device)[0] // 4
     return threads, n_rows, max(n_rows, min(room // _BYTES_PER_PAIR, most))
 
 
-def _problem(query: Profiles, reference: Profiles, limits: Limits, device: str, block_pairs: int) -> _Problem:
+def _problem(
+    query: Profiles, reference: Profiles, limits: Limits, machine: _Machine, block_pairs: int
+) -> _Problem:
     # In random order no block of references is nearer than the others, so bounds tighten early.
     index = np.random.default_rng(0).permutation(len(reference))
-    relations = [_relation(query.values, reference.values[index], limits.value_radius, device)]
+    relations = [_relation(query.values, reference.values[index], limits.value_radius, machine)]
     if limits.trend_radius is not None:
-        relations.append(_relation(query.trends, reference.trends[index], limits.trend_radius, device))
+        relations.append(_relation(query.trends, reference.trends[index], limits.trend_radius, machine))
     farthest = 2.0 * max(relation.largest() / relation.radius for relation in relations)
     return _Problem(
+        machine=machine,
         relations=tuple(relations),
-        query_patient=torch.from_numpy(query.patient).to(device),
-        reference_patient=torch.from_numpy(reference.patient[index]).to(device),
+        query_patient=machine.sent(query.patient),
+        reference_patient=machine.sent(reference.patient[index]),
         reference_index=index,
         limits=limits,
         weakest=min(limits.strength, 1.5 * farthest),
@@ -151,7 +183,8 @@ def _search_rows(problem: _Problem, rows: slice) -> Neighbours:
     n_rows, cap = rows.stop - rows.start, problem.limits.cap
     bound = np.full(n_rows, problem.weakest)
     left = _left_sides(problem, rows, bound)
-    products = left[0].new_empty((len(left), problem.block_pairs))  # reused: fresh memory is slow
+    fresh = np.empty((len(left), problem.block_pairs))  # once: making it anew for every span is slow
+    products = problem.machine.sent(fresh)
     kept, hits = NO_PAIRS, []
     for span in _spans(len(problem.reference_index), problem.block_pairs // n_rows):
         hits.append(_hits(problem, rows, span, left, products))
@@ -175,37 +208,37 @@ def _spans(n_references: int, longest: int) -> Iterator[slice]:
         start = stop
 
 
-def _left_sides(problem: _Problem, rows: slice, bound: FloatArray) -> list[torch.Tensor]:
-    on_device = torch.from_numpy(bound).to(problem.query_patient.device)
-    return [relation.left(rows, on_device) for relation in problem.relations]
+def _left_sides(problem: _Problem, rows: slice, bound: FloatArray) -> list[_Array]:
+    there = problem.machine.sent(bound)
+    return [relation.left(rows, there) for relation in problem.relations]
 
 
-def _hits(
-    problem: _Problem, rows: slice, span: slice, left: list[torch.Tensor], products: torch.Tensor
-) -> _Hits:
+def _hits(problem: _Problem, rows: slice, span: slice, left: list[_Array], products: _Array) -> _Hits:
     """Pairs of a block that may lie within the bounds: those with negative products."""
+    maths = problem.machine.maths
     shape = rows.stop - rows.start, span.stop - span.start
-    excess = [area[: shape[0] * shape[1]].view(shape) for area in products]
+    excess = [area[: shape[0] * shape[1]].reshape(shape) for area in products]
     for side, relation, product in zip(left, problem.relations, excess, strict=True):
-        torch.mm(side, relation.right[:, span], out=product)
-    worst = reduce(lambda one, other: torch.maximum(one, other, out=one), excess)
-    row, column = (worst < 0).nonzero(as_tuple=True)
-    return row, column + span.start
+        maths.matmul(side, relation.right[:, span], out=product)
+    worst = reduce(lambda one, other: maths.maximum(one, other, out=one), excess)
+    (place,) = maths.where(worst.reshape(-1) < 0)  # in one dimension: NumPy is faster so
+    return place // shape[1], place % shape[1] + span.start
 
 
 def _measured(problem: _Problem, rows: slice, hits: list[_Hits]) -> Pairs:
     """Hits between different patients with their exact distances."""
     if not hits:
         return NO_PAIRS
-    row, reference = (torch.cat(part) for part in zip(*hits, strict=True))
+    maths, home = problem.machine.maths, problem.machine.home
+    row, reference = (maths.concatenate(part) for part in zip(*hits, strict=True))
     query = row + rows.start
     other = problem.query_patient[query] != problem.reference_patient[reference]
     row, query, reference = row[other], query[other], reference[other]
     distances = [relation.distance(query, reference) for relation in problem.relations]
     by_value, by_trend = distances[0], distances[1] if len(distances) > 1 else np.full(len(row), np.nan)
     strength = problem.limits.strengths(by_value, by_trend)
-    index = problem.reference_index[reference.cpu().numpy()]
-    return Pairs(row.cpu().numpy(), index, by_value, by_trend, strength)
+    index = problem.reference_index[home(reference)]
+    return Pairs(home(row), index, by_value, by_trend, strength)
 
 
 def _tighten(bound: FloatArray, kept: Pairs, cap: int) -> None:

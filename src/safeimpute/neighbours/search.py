@@ -7,6 +7,7 @@ d_delta that of trends. Two searches give the same pairs, and the cheaper one is
 import numpy as np
 
 from safeimpute.errors import OptionError
+from safeimpute.neighbours.blocks import search_blocks
 from safeimpute.neighbours.kd_trees import MAX_LABS, pattern_codes, search_trees, views_of
 from safeimpute.neighbours.pairs import Limits, Neighbours, Profiles, assemble
 from safeimpute.records.arrays import BoolArray, IntArray
@@ -108,8 +109,6 @@ def _search(query: Profiles, reference: Profiles, limits: Limits, device: str, m
     if _trees_are_cheaper(query, reference, limits, device):
         pairs = search_trees(query, reference, limits, memory_mib)
     else:
-        from safeimpute.neighbours.blocks import search_blocks  # torch takes seconds to import
-
         pairs = search_blocks(query, reference, limits, memory_mib, device)
     return Neighbours(ours[pairs.query], theirs[pairs.reference], pairs.value_distance, pairs.trend_distance)
 

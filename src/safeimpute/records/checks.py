@@ -179,10 +179,13 @@ def _nearly_copies(values: FloatArray, truth: FloatArray) -> bool:
         return True
     if a.std() == 0 or b.std() == 0:
         return False
-    from scipy.stats import rankdata  # slow to load
-
-    pairs = (a, b), (rankdata(a), rankdata(b))  # a curved copy keeps the order
+    pairs = (a, b), (_ranks(a), _ranks(b))  # a curved copy keeps the order
     return max(abs(float(np.corrcoef(*pair)[0, 1])) for pair in pairs) > NEAR_COPY_CORRELATION
+
+
+def _ranks(values: FloatArray) -> FloatArray:
+    """1, 2, 3 … by size; equal values share the mean of theirs."""
+    return pl.Series(values).rank("average").to_numpy()
 
 
 def refuse_classes_of(
@@ -209,9 +212,7 @@ def _fixed_by(levels: pl.Series, truth: FloatArray, patient: IntArray) -> float:
     )
     free, whose = len(code) - len(size), patient[both]
     met = len(np.unique(whose * len(size) + code)) / len(np.unique(whose))  # levels of a patient, on average
-    from scipy.stats import rankdata
-
-    rank = rankdata(truth[both])
+    rank = _ranks(truth[both])
     if met < CHANGES_PER_PATIENT or free < NEAR_COPY_ROWS or rank.var() == 0:
         return 0.0
     means = np.bincount(code, rank) / size

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 EffortName = Literal["auto", "full", "light"]
-FOLDS_IF_LIGHT, PACE_IF_LIGHT = 4, 2.0
+FOLDS_IF_LIGHT, PACE_IF_LIGHT = 4, 1.5
 
 
 class Effort:

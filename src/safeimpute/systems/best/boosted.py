@@ -39,7 +39,7 @@ def fit_boosted(
     base = evidence.course if beyond_course else np.zeros(len(fold))
     settings = BEYOND_COURSE if beyond_course else DIRECT
     if len(fold) > LARGE_TABLE:
-        settings = replace(settings, leaves=31, learning_rate=0.07)
+        settings = replace(settings, leaves=31, learning_rate=0.14)
     trees, out_of_fold = fit_bagged_trees(
         binned, evidence.matrix, evidence.target - base, fold, settings.at_pace(pace), seed
     )

@@ -118,7 +118,7 @@ def fit_fold_model(
     """
     settings = lesson.settings
     source = learn_source(visits, settings, rng, past_only=lesson.past_only)
-    visible = ~np.isnan(visits.target_values)
+    visible = _some(~np.isnan(visits.target_values), settings.learn_visits, rng)
     evidence = read_evidence(visits, source, visible, settings.block_visits, device)
     fold, seeds = fold[visible], rng.integers(2**31 - 1000, size=3)
     binned = bin_rows(evidence.matrix, np.arange(len(evidence)))
@@ -134,6 +134,15 @@ def fit_fold_model(
     truth, seed = visits.target_values[visible], int(seeds[2])
     risk = fit_risk(features, value, truth, fold, lesson.tolerance, seed, pace)
     return FoldModel(source, trees, beyond, weights, risk, lesson.calendar, settings.block_visits)
+
+
+def _some(visible: BoolArray, most: int, rng: np.random.Generator) -> BoolArray:
+    """At most so many of the visits marked, at random."""
+    if visible.sum() <= most:
+        return visible
+    chosen = np.zeros_like(visible)
+    chosen[rng.choice(np.flatnonzero(visible), most, replace=False)] = True
+    return chosen
 
 
 def _part_of(evidence: Evidence, part: slice) -> Evidence:
