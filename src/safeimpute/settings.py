@@ -206,7 +206,7 @@ class BestSettings(Effort):
     ] = 16
     panel_visits: Annotated[
         int, Option("Measured visits kept to find analogues among.", least=100, most=500_000)
-    ] = 50_000
+    ] = 20_000
     learn_visits: Annotated[
         int,
         Option(
@@ -214,7 +214,7 @@ class BestSettings(Effort):
             least=1_000,
             most=10_000_000,
         ),
-    ] = 100_000
+    ] = 200_000
     log_labs: Annotated[LogLabs, LOG] = "auto"
     block_visits: Annotated[
         int,

@@ -19,6 +19,20 @@ def test_without_a_driver_torch_is_not_asked() -> None:
     assert done.stdout.split() == ["cpu", "False"]
 
 
+def test_a_fit_and_its_reasons_need_no_torch(tmp_path: Path) -> None:
+    """Six labs with holes of every pattern: the search by products, not by trees of neighbours."""
+    program = (
+        "import sys, numpy as np; from safeimpute import SafeImputer; "
+        "from safeimpute.records.simulate import simulate; "
+        "from safeimpute.neighbours import search; search._trees_are_cheaper = lambda *given: False; "
+        "visits = simulate('mimic4', np.random.default_rng(1), patients=150, labs=6).visits; "
+        "fitted = SafeImputer(target='hba1c', tolerance=0.8, fdr=0.3, best={'folds': 3}, device='cpu').fit(visits); "
+        "print(len(fitted.impute(visits)) > 0, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["True", "False"], done.stderr
+
+
 def test_with_a_driver_torch_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     (tmp_path / "nvidiactl").touch()

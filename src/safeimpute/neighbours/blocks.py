@@ -141,9 +141,13 @@ def search_blocks(
     threads, n_rows, block_pairs = _block_size(memory_mib, machine)
     problem = _problem(query, reference, limits, machine, block_pairs)
     blocks = [slice(i, min(i + n_rows, len(query))) for i in range(0, len(query), n_rows)]
+    search = partial(_search_rows, problem)
+    if min(threads, len(blocks)) == 1:  # one patient's visits are not worth a thread
+        with steady_sums():
+            return assemble(map(search, blocks))
     # One thread per block of rows: threads that share a product wait for one another on a busy machine.
     with steady_sums(), ThreadPoolExecutor(threads) as pool:
-        return assemble(pool.map(partial(_search_rows, problem), blocks))
+        return assemble(pool.map(search, blocks))
 
 
 def _block_size(memory_mib: int, machine: _Machine) -> tuple[int, int, int]:

