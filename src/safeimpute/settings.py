@@ -193,10 +193,7 @@ class BestSettings(Effort):
     folds: Annotated[int, Option("Folds of patients; each is judged by the others.", least=3, most=10)] = 5
     effort: Annotated[
         EffortName,
-        Option(
-            "How much work a fit may be: full, or light: at most four folds, and trees that learn 1.5 times as fast. "
-            "auto is light where one run imputes several labs."
-        ),
+        Option("Work of a fit: full, or light (four folds, faster trees). auto: light for several labs."),
     ] = "auto"
     own_each_way: Annotated[
         int, Option("Own measured visits looked at before a visit, and after it.", least=2, most=50)
@@ -208,17 +205,11 @@ class BestSettings(Effort):
         int, Option("Measured visits kept to find analogues among.", least=100, most=500_000)
     ] = 20_000
     learn_visits: Annotated[
-        int,
-        Option(
-            "Measured visits a fold's model learns from, at most; drawn at random beyond.",
-            least=1_000,
-            most=10_000_000,
-        ),
+        int, Option("Measured visits a fold learns from; drawn if more.", least=1_000, most=10_000_000)
     ] = 200_000
     log_labs: Annotated[LogLabs, LOG] = "auto"
     block_visits: Annotated[
-        int,
-        Option("Visits read at once: bounds memory, changes no result.", least=1_024, most=1_048_576),
+        int, Option("Visits read at once: bounds memory, not results.", least=1_024, most=1_048_576)
     ] = 65_536
 
 
