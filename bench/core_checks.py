@@ -12,11 +12,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
 from concurrent.futures import ProcessPoolExecutor
+from itertools import product
 
 import numpy as np
 
 NEW_SUBJECTS = 1_000_000
-LEVELS = (0.1, 0.2, 0.3)
+PROMISES, LEVELS = ("average", "confident"), (0.1, 0.2, 0.3)
 TOLERANCE = 0.45
 
 
@@ -31,11 +32,13 @@ def main() -> None:
             print(f"released {released.tolist()}: mean {released.mean():.1f}, sd {released.std(ddof=1):.1f}")
             return
         rows = np.array(list(pool.map(score, range(20))), dtype=np.float64)
-    for place, level in enumerate(LEVELS):
+    for place, (promise, level) in enumerate(product(PROMISES, LEVELS)):
         cutoff, risky, released, good = rows[:, place].T
+        above = int(np.sum(risky > level * released))
         print(
-            f"level {level}: cut-off in {int(cutoff.sum())} of {len(rows)}, pooled share "
-            f"{risky.sum() / max(released.sum(), 1):.3f}, power {np.mean((released - risky) / good):.2f}"
+            f"{promise}, level {level}: cut-off in {int(cutoff.sum())} of {len(rows)}, pooled share "
+            f"{risky.sum() / max(released.sum(), 1):.3f}, power {np.mean((released - risky) / good):.2f}, "
+            f"above the level in {above}"
         )
 
 
@@ -51,7 +54,7 @@ def demo(seed: int) -> int:
 
 
 def score(cohort: int) -> list[tuple[int, int, int, int]]:
-    """Per level: whether there is a cut-off; risky and released values and good candidates of new patients."""
+    """Per promise and level: whether there is a cut-off; risky, released and good values of new patients."""
     import polars as pl
 
     from safeimpute import SafeImputer
@@ -67,9 +70,11 @@ def score(cohort: int) -> list[tuple[int, int, int, int]]:
     imputer = SafeImputer(
         target="hba1c", tolerance=TOLERANCE, fdr=0.3, claim="patients", random_state=cohort, device="cpu"
     ).fit(fitted.visits)
-    for level in LEVELS:
-        imputer.looked_ = None  # every level is judged by the truth, none is promised
-        imputer.set_params(fdr=level)
+    for promise, level in product(PROMISES, LEVELS):
+        for decided in ("decision_", "bound_", "scorer_"):  # all are judged by the truth, none is promised
+            vars(imputer).pop(decided, None)
+        imputer.looked_ = None
+        imputer.set_params(promise=promise, fdr=level)
         scored = imputer.score(visits).join(
             truth.rename({"hba1c": "truth"}), on=["subject_id", "time"], maintain_order="left"
         )

@@ -21,7 +21,7 @@ BLOCKS = (65_536, 32_768, 16_384, 8_192, 4_096)  # visits read at once, the larg
 PORTIONS = (20_000, 10_000, 5_000, 2_500)  # visits scored at once, likewise
 PER_SCORED = 400  # bytes a scored visit keeps: its estimates, and its row of the imputation table
 LEARNT_AT_ONCE = 200_000  # visits at most that one member of a bag of trees learns from
-LIBRARIES = 350 * MIB  # loaded on the way, and figures and report after the fit
+LIBRARIES = 160 * MIB  # loaded on the way, and figures and report after the fit
 PER_THREAD = 96 * MIB  # working arrays of the neighbour search and of tree building
 LOADED_TO_CHECK = 64 * MIB  # libraries that only the checks of a table load
 MARGIN = 1.15  # allocators keep some of what is freed
@@ -193,4 +193,6 @@ def peak_mib() -> float:
 
 
 def _rounded_up(gib: float) -> float:
-    return math.ceil(2 * gib) / 2
+    """To tenths below two, to halves above."""
+    steps = 10 if gib < 2 else 2
+    return math.ceil(steps * gib) / steps
