@@ -191,11 +191,12 @@ def draw(found: list[dict[str, Any]], folder: Path) -> None:
             axes.axhline(each["level"], color=INK, linestyle="--", linewidth=1, label="level")
             for name, at in each["alarms"].items():
                 if at is not None:
-                    axes.axvline(at, color=ERROR, linewidth=1, label=f"alarm: {name}")
+                    axes.axvline(at, color=ERROR, linewidth=1)
+                    axes.text(at, 0.58, f" alarm: {name}", color=ERROR, va="top", fontsize="small")
             axes.set_title(f"NAFLD HDL, level {100 * each['level']:g} %: unacceptable below the cut-off")
             axes.set_ylim(0, 0.6)
             in_percent(axes, y=True)
-        panels[0].legend(loc="upper center", ncols=3, fontsize="small")
+        panels[-1].legend(loc="lower center", ncols=4, fontsize="small")
         panels[-1].set_xlabel("months after the fit")
     save(figure, folder, "nafld_nights")
 

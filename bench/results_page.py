@@ -9,6 +9,7 @@ import numpy as np
 from datasets import DATA_SETS
 
 METHODS = ("mean", "locf", "patient_mean", "lightgbm", "paper", "best")
+NEEDED = {"lightgbm", "best"}  # of a split to be shown
 LEVELS = ("0.05", "0.1", "0.2", "0.35")
 RELEASES = (  # label, method, which of its releases
     ("`paper`", "paper", "release"),
@@ -38,7 +39,11 @@ def write_page(lines: list[dict[str, Any]], folder: Path) -> None:
     short = [f"{name} ({len(found)})" for name, found in ordered.items() if len(found) < 5]
     absent = [name for name in DATA_SETS if name not in ordered]
     scope = f"Fewer than five splits were run for: {'; '.join(short)}. " if short else ""
-    scope += f"Not run yet, for want of time: {'; '.join(absent)}." if absent else ""
+    scope += f"Not run yet, for want of time: {'; '.join(absent)}. " if absent else ""
+    partly = [
+        name for name, found in ordered.items() if any("paper" not in line["methods"] for line in found)
+    ]
+    scope += f"Without `paper`, for want of time: {'; '.join(partly)}." if partly else ""
     sections = {
         "Reading": reading,
         "Imputation: mean absolute error": lambda runs: accuracy(runs, "mae"),
@@ -56,7 +61,7 @@ def write_page(lines: list[dict[str, Any]], folder: Path) -> None:
 
 
 def gathered(lines: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Lines of one data set and split put together; splits on which every method ran."""
+    """Lines of one data set and split put together; splits on which the needed methods ran."""
     merged: dict[tuple[str, int], dict[str, Any]] = {}
     for line in lines:
         if "methods" in line:
@@ -65,7 +70,7 @@ def gathered(lines: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
             merged[key] = line | {"methods": before["methods"] | line["methods"]}
     runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in merged.values():
-        if set(METHODS) <= set(line["methods"]):
+        if set(line["methods"]) >= NEEDED:
             runs[line["data"]].append(line)
     return {n: sorted(found, key=lambda line: line["seed"]) for n, found in sorted(runs.items(), key=_order)}
 
@@ -78,7 +83,7 @@ def _order(item: tuple[str, Any]) -> tuple[int, str]:
 def each(found: list[dict[str, Any]], method: str, *path: str) -> np.ndarray:
     values = []
     for line in found:
-        value: Any = line["methods"][method]
+        value: Any = line["methods"].get(method)
         for key in path:
             value = value.get(key) if isinstance(value, dict) else None
         values.append(np.nan if value is None else value)
@@ -106,7 +111,7 @@ def accuracy(runs: dict[str, Any], metric: str) -> list[str]:
     rows = []
     for name, found in runs.items():
         means = {method: each(found, method, metric) for method in METHODS}
-        best = min(METHODS, key=lambda method: means[method].mean())
+        best = min(METHODS, key=lambda method: np.nan_to_num(means[method].mean(), nan=np.inf))
         cells = [f"**{mean_se(means[m])}**" if m == best else mean_se(means[m]) for m in METHODS]
         rows.append([name, f"{found[0]['visits']:,}", *cells])
     return table(["data", "visits", *(f"`{method}`" for method in METHODS)], rows)
@@ -125,12 +130,13 @@ def releases(runs: dict[str, Any]) -> list[str]:
     """`paper`, `best` on average, `best` with confidence."""
     rows = []
     for name, found in runs.items():
-        for label, method, kind in RELEASES:
+        shown = [release for release in RELEASES if all(release[1] in line["methods"] for line in found)]
+        for place, (label, method, kind) in enumerate(shown):
             cells = []
             for level in LEVELS:
                 fdp, power = (each(found, method, kind, level, key) for key in ("fdp", "power"))
                 cells += [mean_se(fdp, 2), mean_se(power, 2), pooled(found, method, kind, level)]
-            rows.append([name if method == "paper" else "", f"{found[0]['tolerance']:g}", label, *cells])
+            rows.append(["" if place else name, f"{found[0]['tolerance']:g}", label, *cells])
     head = ["data", "tolerance", "release"]
     head += [f"{what} at {level}" for level in LEVELS for what in ("FDP", "power", "pooled")]
     return table(head, rows)
@@ -173,7 +179,7 @@ def reading(runs: dict[str, Any]) -> list[str]:
         "- `best` against LightGBM on lag features: mean ratio of MAE "
         f"{np.mean([r.mean() for r in to_trees.values()]):.3f}"
         f" over {len(runs)} data sets; worse by more than two paired SE on: {', '.join(worse) or 'none'}.",
-        f"- `best` against `paper`: mean ratio of MAE {np.mean([r.mean() for r in to_paper.values()]):.3f} "
+        f"- `best` against `paper`: mean ratio of MAE {np.nanmean([r.mean() for r in to_paper.values()]):.3f} "
         "(`paper` learns from 70 % of the visible values, by its own split).",
         f"- Mean power over data sets at levels {', '.join(LEVELS)}: {powers(runs)}.",
         f"- Mean FDP at most the level + 3 SE in {held} of {held + len(above)} cells (data set x release x level)"
@@ -187,7 +193,8 @@ def powers(runs: dict[str, Any]) -> str:
     said = []
     for label, method, kind in RELEASES:
         means = [
-            np.mean([each(f, method, kind, level, "power").mean() for f in runs.values()]) for level in LEVELS
+            np.nanmean([each(f, method, kind, level, "power").mean() for f in runs.values()])
+            for level in LEVELS
         ]
         said.append(f"{label} {' / '.join(f'{mean:.2f}' for mean in means)}")
     return "; ".join(said)
@@ -200,6 +207,8 @@ def levels_held(runs: dict[str, Any]) -> tuple[int, list[str]]:
         for label, method, kind in RELEASES:
             for level in LEVELS:
                 fdp = each(found, method, kind, level, "fdp")
+                if np.isnan(fdp).any():  # not run
+                    continue
                 if fdp.mean() > float(level) + 3 * standard_error(fdp):
                     above.append(f"{name}, {label}, {level} ({fdp.mean():.3f})")
                 else:
