@@ -165,7 +165,7 @@ def test_a_tools_own_risk_and_signals_are_taken(cohort: tuple[pl.DataFrame, pl.D
 def test_the_other_promises_are_there_too(cohort: tuple[pl.DataFrame, pl.DataFrame]) -> None:
     """With confidence, within groups, with a cap; and a bound whatever is asked."""
     hidden = si.hide(cohort[0], target="hba1c", calibration=0.3)
-    sure = si.release(hidden, iterative(hidden.visits), tolerance=1.7, fdr=0.35, promise="confident")
+    sure = si.release(hidden, iterative(hidden.visits), tolerance=1.5, fdr=0.35, promise="confident")
     assert sure.promised.promise.startswith("With 90 % confidence")
     assert 0 < sure.bound.risky < sure.bound.values
     hidden = si.hide(cohort[0], target="hba1c", calibration=0.3)

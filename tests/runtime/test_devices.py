@@ -19,7 +19,7 @@ def test_without_a_driver_torch_is_not_asked() -> None:
     assert done.stdout.split() == ["cpu", "False"]
 
 
-def test_a_fit_and_its_reasons_need_no_torch(tmp_path: Path) -> None:
+def test_a_fit_and_its_reasons_need_no_torch() -> None:
     """Six labs with holes of every pattern: the search by products, not by trees of neighbours."""
     program = (
         "import sys, numpy as np; from safeimpute import SafeImputer; "

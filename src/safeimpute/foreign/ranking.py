@@ -10,7 +10,7 @@ from safeimpute.systems.best.blend import Blended
 from safeimpute.systems.best.evidence import learn_source, read_evidence
 from safeimpute.systems.best.risk import fit_risk, risk_features
 from safeimpute.systems.protocol import Estimates, Imputation
-from safeimpute.systems.trees import patient_folds
+from safeimpute.systems.trees import FINE, patient_folds
 from safeimpute.tolerance import Tolerance
 
 FOLDS = 5
@@ -36,7 +36,7 @@ def rank_by_validation(
     features = risk_features(evidence, blended, calendar=True)
     learn, truth = taught[wanted], task.validation_target[taught]
     fold = _folds(task.visits.patient[taught], rng)
-    model = fit_risk(features[learn], value[learn], truth, fold, tolerance, seed)
+    model = fit_risk(features[learn], value[learn], truth, fold, tolerance, seed, smallest_bin=FINE)
     risk, spread = (_at(wanted, column) for column in model.judge(features, value))
     nothing = np.ones(len(wanted), dtype=bool)
     nothing[wanted] = evidence.nothing_known

@@ -27,9 +27,12 @@ ALONE = 1
 BINNING = {
     "num_threads": ALONE,
     "feature_pre_filter": False,  # bins serve leaves of every size
-    "min_data_in_bin": 10,  # half a smallest leaf: finer bins cost a quarter more in a small table and gain nothing
     "verbose": -1,
 }
+COARSE, FINE = (
+    10,
+    3,
+)  # rows a bin holds at least: fine ones cost a third more and gain nothing unless rows are very few
 BLOCK_ROWS = 131_072  # predicted at once where features are made on the way
 
 
@@ -106,13 +109,17 @@ def patient_folds(patient: IntArray, folds: int, rng: np.random.Generator) -> In
     return fold
 
 
-def bin_rows(matrix: Table, rows: IntArray) -> BinnedRows:
+def bin_rows(matrix: Table, rows: IntArray, smallest_bin: int = COARSE) -> BinnedRows:
     """Cut the table's columns into bins at some rows, or at all of them in order."""
     import lightgbm as lgb
 
     there = matrix if len(rows) == len(matrix) else matrix[rows]
-    data = lgb.Dataset(there, np.zeros(len(rows)), params=BINNING)
+    data = lgb.Dataset(there, np.zeros(len(rows)), params=_bins_of(smallest_bin))
     return BinnedRows(rows, data.construct())
+
+
+def _bins_of(smallest: int) -> dict[str, Any]:
+    return BINNING | {"min_data_in_bin": smallest}
 
 
 def fit_bagged_trees(
@@ -158,14 +165,14 @@ def train_trees(
     codes = list(categories)
     base = (None, None) if start is None else (start[learn], start[stop])
     train = lgb.Dataset(
-        matrix[learn], label[learn], init_score=base[0], params=BINNING, categorical_feature=codes
+        matrix[learn], label[learn], init_score=base[0], params=_bins_of(COARSE), categorical_feature=codes
     )
     valid = lgb.Dataset(
         matrix[stop],
         label[stop],
         reference=train,
         init_score=base[1],
-        params=BINNING,
+        params=_bins_of(COARSE),
         categorical_feature=codes,
     )
     return _train(train, valid, settings, seed)

@@ -10,10 +10,8 @@ from safeimpute.systems.trees import BaggedTrees, BinnedRows, TreeSettings, fit_
 
 DIRECT = TreeSettings(objective="regression")
 BEYOND_COURSE = TreeSettings(objective="huber", options={"alpha": 0.3})
-MANY, VERY_MANY = (
-    5_000,
-    80_000,
-)  # targets: beyond them larger trees pay, and then faster learning costs nothing
+MANY = 5_000  # targets; beyond it larger trees pay
+VERY_MANY = 80_000  # beyond it faster learning costs nothing
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from safeimpute.records.arrays import FloatArray, IntArray
 from safeimpute.systems.best.blend import Blended
 from safeimpute.systems.best.evidence import Evidence, EvidenceTable
-from safeimpute.systems.trees import BaggedTrees, TreeSettings, bin_rows, fit_bagged_trees
+from safeimpute.systems.trees import COARSE, BaggedTrees, TreeSettings, bin_rows, fit_bagged_trees
 from safeimpute.tolerance import Tolerance
 
 LARGEST_RATIO = 5.0  # an error five times the tolerance says no more about ranking than a larger one
@@ -48,6 +48,7 @@ def fit_risk(
     tolerance: Tolerance,
     seed: int,
     pace: float = 1.0,
+    smallest_bin: int = COARSE,
 ) -> RiskModel:
     """Learn which errors reach the tolerance, from visits whose `value` was imputed without their patient."""
     risky = tolerance.risky(value, truth).astype(np.float64)
@@ -56,7 +57,7 @@ def fit_risk(
     counted = ratio[np.isfinite(ratio)]  # where no error is allowed, any is the largest
     largest = max(LARGEST_RATIO, float(np.quantile(counted, 0.9)) if len(counted) else 0.0)
     ratio = np.where(np.isfinite(ratio), np.minimum(ratio, largest), largest)
-    binned = bin_rows(features, np.arange(len(features)))
+    binned = bin_rows(features, np.arange(len(features)), smallest_bin)
     probability, _ = fit_bagged_trees(binned, features, risky, fold, PROBABILITY.at_pace(pace), seed)
     size, _ = fit_bagged_trees(binned, features, ratio, fold, SIZE.at_pace(pace), seed)
     return RiskModel(probability, size, tolerance)
