@@ -11,7 +11,7 @@ DRIVERS = tuple(map(Path, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")))
 
 def resolve_device(device: str) -> str:
     """`cpu` or `cuda`; `auto` is the GPU where there is one."""
-    if device == "cpu" or (device == "auto" and not _driver_there()):
+    if device == "cpu" or (device == "auto" and not driver_there()):
         return "cpu"
     import torch
 
@@ -22,6 +22,6 @@ def resolve_device(device: str) -> str:
     return "cpu"
 
 
-def _driver_there() -> bool:
+def driver_there() -> bool:
     """Whether a GPU is possible at all: asking torch takes seconds to import it."""
     return not sys.platform.startswith("linux") or any(path.exists() for path in DRIVERS)

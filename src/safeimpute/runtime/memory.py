@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from safeimpute.errors import OptionError
+from safeimpute.runtime.devices import driver_there
 from safeimpute.runtime.threads import thread_count
 
 VARIABLE = "SAFEIMPUTE_MEMORY_GIB"
@@ -22,6 +23,7 @@ PORTIONS = (20_000, 10_000, 5_000, 2_500)  # visits scored at once, likewise
 PER_SCORED = 400  # bytes a scored visit keeps: its estimates, and its row of the imputation table
 LEARNT_AT_ONCE = 200_000  # visits at most that one member of a bag of trees learns from
 LIBRARIES = 160 * MIB  # loaded on the way, and figures and report after the fit
+TORCH = 190 * MIB  # loaded where there may be a GPU
 PER_THREAD = 96 * MIB  # working arrays of the neighbour search and of tree building
 LOADED_TO_CHECK = 64 * MIB  # libraries that only the checks of a table load
 MARGIN = 1.15  # allocators keep some of what is freed
@@ -60,7 +62,8 @@ class Size:
     def working(self, block: int) -> float:
         """Bytes that come and go: a block of evidence while it is read, and what libraries take."""
         per_visit = 8 * (30 * self.labs + 12 * self.own + 6 * self.analogues + 60)
-        return block * per_visit + thread_count() * PER_THREAD + LIBRARIES
+        libraries = LIBRARIES + (TORCH if driver_there() else 0)
+        return block * per_visit + thread_count() * PER_THREAD + libraries
 
     def portion(self) -> float:
         """Bytes per visit scored at once."""
