@@ -4,6 +4,9 @@
     python bench/benchmark_cells.py WORK --methods lstm,csdi --splits 0-4 --device cuda --jobs 4
     safeimpute benchmark VISITS … --methods all --work WORK                   picks up what was run
 
+`safeimpute reproduce VISITS … --finished-only -o OUT` prepares OUT/work likewise; its cells `experiments` and `risks`
+are named among the methods.
+
 Needs NumPy, SciPy, torch, LightGBM and scikit-learn (and POT for `tdm`), no dataframe library; `src` of this
 repository must be importable (it is put on the path). Finished cells are kept, so it may be killed and repeated.
 """
@@ -39,8 +42,10 @@ def main() -> None:
     given = parser.parse_args()
 
     from safeimpute.benchmark.cells import studies_in
+    from safeimpute.benchmark.experiments import EXPERIMENTS
     from safeimpute.benchmark.gather import Field, methods_asked_for
     from safeimpute.benchmark.processes import Limits, Standing, run_cells
+    from safeimpute.benchmark.risks import RISKS
 
     def show(now: Standing) -> None:
         running = ", ".join(name.stem for name in now.running)
@@ -50,7 +55,10 @@ def main() -> None:
     studies = studies_in(given.work)
     if not studies:
         sys.exit(f"{given.work} holds no prepared study; see --help.")
-    field = Field(methods_asked_for(given.methods), given.splits)
+    asked = [name.strip() for name in given.methods.split(",")]
+    plain = [name for name in asked if name not in (EXPERIMENTS, RISKS)]
+    methods = methods_asked_for(",".join(plain)) if plain else ()
+    field = Field((*methods, *(name for name in asked if name not in plain)), given.splits)
     for folder in studies:
         print(folder.name, flush=True)
         limits = Limits(given.time_limit, given.memory)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from safeimpute.benchmark import cell as one_cell
 from safeimpute.benchmark.cell import run_cell
 from safeimpute.benchmark.cells import (
     CellName,
@@ -25,9 +27,10 @@ from safeimpute.benchmark.cells import (
     spelled,
 )
 from safeimpute.benchmark.gather import Field, gather
-from safeimpute.benchmark.processes import Limits, is_finished, run_cells
+from safeimpute.benchmark.processes import Limits, Standing, is_finished, run_cells
 from safeimpute.benchmark.registry import METHODS, Method
 from safeimpute.benchmark.result import BenchmarkResult
+from safeimpute.cli.benchmark import shown_cells
 from safeimpute.errors import OptionError
 from safeimpute.records.arrays import VisitArrays
 from safeimpute.records.simulate import simulate
@@ -373,3 +376,36 @@ def test_cells_run_without_any_dataframe_library(tmp_path: Path, study: Study, v
     assert cell is not None
     assert cell.content["error"] is None
     assert cell.content["device"].endswith("CPU")
+
+
+def test_where_the_paper_is_reproduced_a_method_is_fitted_once(
+    study: Study, cohort_arrays: VisitArrays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fits: list[str] = []
+
+    def heard(way: str) -> Callable[..., Any]:
+        made: Callable[..., Any] = getattr(one_cell, way)
+
+        def fit(*told: Any, **named: Any) -> Any:
+            fits.append(way)
+            return made(*told, **named)
+
+        return fit
+
+    for way in ("impute_openly", "impute_held_out"):
+        monkeypatch.setattr(one_cell, way, heard(way))
+    _, both = run_cell(study, cohort_arrays, CellName(0, "mean"), "cpu")
+    assert fits == ["impute_openly", "impute_held_out"]
+    fits.clear()
+    _, once = run_cell(replace(study, curve_levels=(0.3,)), cohort_arrays, CellName(0, "mean"), "cpu")
+    assert fits == ["impute_held_out"]
+    assert np.array_equal(once["held_out_value"], both["held_out_value"])
+
+
+def test_the_share_done_is_one_of_time() -> None:
+    """One clock, not two: what is left is told by the share alone, and an hour's method counts as an hour."""
+    said: list[tuple[str, float]] = []
+    show = shown_cells(lambda stage, share: said.append((stage, share)), (7, 8))
+    show(Standing((CellName(8, "grape"),), done=30, total=40, elapsed=60.0, remaining=540.0))
+    show(Standing((), done=0, total=40, elapsed=0.0, remaining=None))
+    assert said == [("grape on split 2 of 2: 30 of 40 done", 0.1), ("0 of 40 done", 0.0)]

@@ -77,6 +77,11 @@ class Study:
         )
 
     @property
+    def reproduces(self) -> bool:
+        """Whether it is the paper's own experiments: every method is then judged by the paper's split alone."""
+        return bool(self.curve_levels)
+
+    @property
     def key(self) -> str:
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -136,21 +136,20 @@ def refuse_too_few(arrays: Any, seed: int, test_fraction: float, levels: tuple[f
 
 
 def shown_cells(progress: "Progress", seeds: tuple[int, ...]) -> "Callable[[Standing], None]":
-    """Progress in words: what runs, on which split, how long it took, how long it may still take."""
+    """Progress in words: what runs and on which split; the share done is one of time, for methods differ by hours."""
 
     def show(now: "Standing") -> None:
         running = ", ".join(
             f"{name.method} on split {seeds.index(name.seed) + 1} of {len(seeds)}" for name in now.running
         )
-        left = "" if now.remaining is None else f", about {_clock(now.remaining)} left"
-        stage = f"{now.done} of {now.total} done, {_clock(now.elapsed)} gone{left}"
-        progress(f"{running}: {stage}" if running else stage, now.done / now.total)
+        stage = f"{now.done} of {now.total} done"
+        progress(f"{running}: {stage}" if running else stage, _share(now))
 
     return show
 
 
-def _clock(seconds: float) -> str:
-    """Hours, minutes and seconds."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+def _share(now: "Standing") -> float:
+    """Of the time it takes, as far as finished cells tell; else of the cells."""
+    if now.remaining is None or now.elapsed + now.remaining <= 0:
+        return now.done / now.total
+    return now.elapsed / (now.elapsed + now.remaining)
