@@ -16,6 +16,7 @@ from safeimpute.records.history import NONE
 CHUNK = 16_384  # rows solved at once: bounds memory
 ROWS_TO_FIT = 4_000  # three variance ratios need no more
 RIDGE = 1.0
+FEW = 6  # own visits up to which a smaller system is solved: most records are short
 NOISE = 1.0  # the unit of the other variances until the residuals set the scale
 
 
@@ -57,7 +58,8 @@ class Predicted:
 class Gaps:
     """Days between some visits and their own visits, and among these; what is not there counts nothing."""
 
-    own: IntArray  # visits x own visits; NONE pads
+    places: IntArray  # of these visits among all that were asked for
+    order: IntArray  # visits x own visits looked at: their columns, those that are there first
     here: BoolArray
     both: BoolArray  # visits x own visits x own visits
     among: FloatArray
@@ -66,12 +68,28 @@ class Gaps:
     def weights(self, variances: Variances) -> tuple[FloatArray, FloatArray]:
         """Simple kriging weights of the own visits, and the predictive variance."""
         among = np.where(self.both, variances.covariance(self.among), 0.0)
-        diagonal = np.arange(self.own.shape[1])
+        diagonal = np.arange(self.here.shape[1])
         among[:, diagonal, diagonal] += np.where(self.here, variances.noise, 1.0)
         to_visit = np.where(self.here, variances.covariance(self.to_visit), 0.0)
         weights: FloatArray = np.linalg.solve(among, to_visit[:, :, None])[:, :, 0]
         total = variances.steady + variances.drifting + variances.noise
         return weights, total - (weights * to_visit).sum(axis=1)
+
+
+@dataclass(frozen=True)
+class OwnVisits:
+    """The own visits of some visits, with the gaps of short records apart from those of long ones."""
+
+    there: IntArray  # visits x own visits; NONE pads
+    gaps: tuple[Gaps, ...]
+
+    def weights(self, variances: Variances) -> tuple[FloatArray, FloatArray]:
+        """Per visit the weights of its own visits, in their columns, and the predictive variance."""
+        weights, variance = np.zeros(self.there.shape), np.empty(len(self.there))
+        for each in self.gaps:
+            found, variance[each.places] = each.weights(variances)
+            weights[each.places[:, None], each.order] = found
+        return weights, variance
 
 
 def predict_course(
@@ -83,11 +101,31 @@ def predict_course(
     weights, variance = np.empty((len(rows), own.shape[1])), np.empty(len(rows))
     for start in range(0, len(rows), CHUNK):
         part = slice(start, start + CHUNK)
-        weights[part], variance[part] = _gaps(time, own, rows[part]).weights(course.variances)
+        weights[part], variance[part] = _own_visits(time, own, rows[part]).weights(course.variances)
     there = own[rows]
     residual = np.where(there == NONE, 0.0, (target - regression)[there])
     mean = regression[rows] + (weights * residual).sum(axis=1)
     return Predicted(mean, np.sqrt(variance), regression[rows], weights)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What the course is learnt from: some visits with a visible target, and their own visits."""
+
+    own: OwnVisits
+    design: FloatArray  # visits x regressors
+    target: FloatArray
+    own_design: FloatArray  # visits x own visits x regressors
+    own_target: FloatArray
+
+    def regress(self, variances: Variances) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Ridge regression of what the own visits leave open; its coefficients, residuals and variances."""
+        weights, variance = self.own.weights(variances)
+        x = self.design - (weights[:, None, :] @ self.own_design)[:, 0]
+        y = self.target - (weights * self.own_target).sum(axis=1)
+        weighted = x / variance[:, None]
+        coefficients = np.linalg.solve(weighted.T @ x + RIDGE * np.eye(x.shape[1]), weighted.T @ y)
+        return coefficients, y - x @ coefficients, variance
 
 
 def fit_course(
@@ -97,20 +135,22 @@ def fit_course(
     rows = np.flatnonzero(~np.isnan(target))
     if len(rows) > ROWS_TO_FIT:
         rows = np.sort(rng.choice(rows, ROWS_TO_FIT, replace=False))
-    unit, gaps = _typical_gap(time, own, rows), _gaps(time, own, rows)
+    found, visible = _own_visits(time, own, rows), np.nan_to_num(target)
+    lesson = Lesson(found, design[rows], visible[rows], design[found.there], visible[found.there])
+    unit = _typical_gap(time, own, rows)
 
     def variances(logs: FloatArray) -> Variances:
         steady, drifting, memory = np.exp(np.clip(logs, -8.0, 8.0))
         return Variances(float(steady), float(drifting), float(memory * unit), NOISE)
 
     def loss(logs: FloatArray) -> float:
-        _, residual, variance = _regress(variances(logs), gaps, design, target, rows)
+        _, residual, variance = lesson.regress(variances(logs))
         return float(np.mean(np.log(variance)) + np.log(np.mean(residual**2 / variance) + 1e-12))
 
     simplex = np.vstack([np.zeros(3), 1.5 * np.eye(3)])
     options = {"maxfev": 80, "xatol": 0.05, "fatol": 1e-4, "initial_simplex": simplex}
     best = variances(minimize(loss, np.zeros(3), method="Nelder-Mead", options=options).x)
-    coefficients, residual, variance = _regress(best, gaps, design, target, rows)
+    coefficients, residual, variance = lesson.regress(best)
     return Course(best.scaled(float(np.mean(residual**2 / variance)) + 1e-12), coefficients)
 
 
@@ -119,24 +159,21 @@ def _typical_gap(time: FloatArray, own: IntArray, rows: IntArray) -> float:
     return float(np.median(gaps)) if len(gaps) else 1.0
 
 
-def _regress(
-    variances: Variances, gaps: Gaps, design: FloatArray, target: FloatArray, rows: IntArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Ridge regression of what the own visits leave open; its coefficients, residuals and variances."""
-    weights, variance = gaps.weights(variances)
-    weights = np.where(gaps.own == NONE, 0.0, weights)
-    visible = np.nan_to_num(target)
-    x = design[rows] - np.einsum("rk,rkp->rp", weights, design[gaps.own])
-    y = visible[rows] - (weights * visible[gaps.own]).sum(axis=1)
-    weighted = x / variance[:, None]
-    coefficients = np.linalg.solve(weighted.T @ x + RIDGE * np.eye(x.shape[1]), weighted.T @ y)
-    return coefficients, y - x @ coefficients, variance
-
-
-def _gaps(time: FloatArray, own: IntArray, rows: IntArray) -> Gaps:
+def _own_visits(time: FloatArray, own: IntArray, rows: IntArray) -> OwnVisits:
+    """A visit's weights must not depend on the visits around it, so records are short or long by a fixed length."""
     there = own[rows]
-    here = there != NONE
-    when = np.where(here, time[there], 0.0)
+    order = np.argsort(there == NONE, axis=1, kind="stable")
+    short = (there != NONE).sum(axis=1) <= FEW
+    parts = ((np.flatnonzero(short), FEW), (np.flatnonzero(~short), own.shape[1]))
+    gaps = (_gaps(time, there, rows, order[:, :width], places) for places, width in parts if len(places))
+    return OwnVisits(there, tuple(gaps))
+
+
+def _gaps(time: FloatArray, there: IntArray, rows: IntArray, order: IntArray, places: IntArray) -> Gaps:
+    order = order[places]
+    looked = np.take_along_axis(there[places], order, axis=1)
+    here = looked != NONE
+    when = np.where(here, time[looked], 0.0)
     both = here[:, :, None] & here[:, None, :]
     among = np.abs(when[:, :, None] - when[:, None, :])
-    return Gaps(there, here, both, among, np.abs(when - time[rows, None]))
+    return Gaps(places, order, here, both, among, np.abs(when - time[rows[places], None]))
