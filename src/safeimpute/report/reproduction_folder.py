@@ -40,7 +40,8 @@ STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem;color:#1d2733}"
     "table{border-collapse:collapse;font-size:13px;display:block;overflow-x:auto}"
     "th,td{padding:.25rem .6rem;text-align:left;border-bottom:1px solid #d9dee4;white-space:nowrap}"
-    "figure{margin:1.5rem 0}img{max-width:100%}p.note{color:#5a6773;font-size:13px;max-width:60rem}"
+    "th{white-space:normal;vertical-align:bottom;max-width:7rem}"
+    "figure{margin:1.5rem 0}img{max-width:min(100%,48rem)}p.note{color:#5a6773;font-size:13px;max-width:60rem}"
 )
 
 
@@ -97,7 +98,8 @@ def write_reproduction(folder: Path, result: Reproduction, protocol: Protocol) -
 def _draw(folder: Path, result: Reproduction) -> list[str]:
     """The figures there is something to draw for; their names."""
     found, unit = result["found"], result["unit"]
-    splits = f"test values, {result['splits']} splits"
+    done = found["ablation"]["splits"] if found["ablation"] else 0
+    splits = f"test values, {done} split{'' if done == 1 else 's'}"
     figures = data_figures.draw_all(result["data"]) | {
         "fdr_power": lambda: evaluation_curves(found["curves"], unit) if found["curves"] else None,
         "risk_alignment": lambda: score_alignment(found["alignment"], unit, splits),
