@@ -43,6 +43,7 @@ def test_no_row_sees_its_own_target(cohort_arrays: VisitArrays, source: Source) 
             after = read(cohort_arrays.with_target(target), source)
             assert after.matrix[row].tobytes() == before.matrix[row].tobytes()
             assert after.course[row].tobytes() == before.course[row].tobytes()
+            assert after.joint[row].tobytes() == before.joint[row].tobytes()
             assert after.nothing_known[row] == before.nothing_known[row]
             neighbours = cohort_arrays.patient == cohort_arrays.patient[row]
             last = row == np.flatnonzero(neighbours)[-1]
@@ -53,9 +54,11 @@ def test_no_row_sees_its_own_target(cohort_arrays: VisitArrays, source: Source) 
 def test_a_patient_reads_the_same_without_the_other_patients(
     cohort_arrays: VisitArrays, source: Source
 ) -> None:
-    whole = read(cohort_arrays, source).matrix
+    whole = read(cohort_arrays, source)
     some = cohort_arrays.patient % 3 == 1
-    assert read(cohort_arrays.take(some), source).matrix.tobytes() == whole[some].tobytes()
+    alone = read(cohort_arrays.take(some), source)
+    assert alone.matrix.tobytes() == whole.matrix[some].tobytes()
+    assert alone.joint.tobytes() == whole.joint[some].tobytes()
 
 
 @pytest.mark.parametrize("block_visits", [1, 7, 100])
@@ -64,7 +67,7 @@ def test_reading_in_blocks_of_patients_changes_no_byte(
 ) -> None:
     whole, blocks = read(cohort_arrays, source), read(cohort_arrays, source, block_visits)
     assert blocks.names == whole.names
-    for name in ("matrix", "target", "course", "time", "nothing_known"):
+    for name in ("matrix", "target", "course", "joint", "time", "nothing_known"):
         one, other = getattr(whole, name), getattr(blocks, name)
         assert one.dtype == other.dtype
         assert one.tobytes() == other.tobytes()

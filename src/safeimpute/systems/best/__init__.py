@@ -1,1 +1,1 @@
-"""The default system: evidence, course, boosted trees, blend, learned risk."""
+"""The default system: evidence, courses, boosted trees, blend, learned risk."""

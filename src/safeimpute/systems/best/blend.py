@@ -1,4 +1,4 @@
-"""The blend: course and two sets of boosted trees, combined by the convex weights with the least absolute error."""
+"""The blend: courses and two sets of boosted trees, combined by the convex weights with the least absolute error."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

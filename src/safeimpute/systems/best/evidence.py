@@ -16,6 +16,7 @@ from safeimpute.records.history import NONE, first_visit, last_visit
 from safeimpute.records.own_visits import nearest_own_visits, take
 from safeimpute.settings import BestSettings
 from safeimpute.systems.best.course import Course, Predicted, fit_course, predict_course
+from safeimpute.systems.best.joint import Joint, Table, fit_joint, predict_joint
 from safeimpute.systems.best.panel import Analogues, Panel, find_analogues, fit_panel
 from safeimpute.systems.best.record import Record, Units, between, fit_units, read_record
 
@@ -31,6 +32,7 @@ class Source:
 
     units: Units
     course: Course
+    joint: Joint
     panel: Panel
     target: int  # column of the labs
     own_each_way: int  # visible targets of the patient looked at before the visit, and after it
@@ -46,6 +48,7 @@ class Evidence:
     names: tuple[str, ...]
     target: FloatArray  # the visit's own visible target in standard units, to learn from; in no column
     course: FloatArray  # what the patient's course predicts, in standard units
+    joint: FloatArray  # what the joint course of all labs predicts
     time: FloatArray  # absolute, in days
     nothing_known: (
         BoolArray  # the record holds neither a visible target nor any lab: a value is a mere average
@@ -65,6 +68,7 @@ class Carried:
     rows: IntArray
     own: IntArray  # visits x own visits with a visible target, earlier ones first; NONE pads
     predicted: Predicted
+    joint: FloatArray  # what the joint course predicts
     analogues: Analogues
 
 
@@ -79,8 +83,16 @@ def learn_source(
     course = fit_course(design, record.target, visits.time, own, rng)
     regression = (design * course.coefficients).sum(axis=1)
     panel = fit_panel(record, regression, settings.panel_visits, settings.analogues, rng)
+    joint = fit_joint(_table(record, design, own), rng.spawn(1)[0])
     return Source(
-        units, course, panel, visits.target, settings.own_each_way, settings.analogues, past_only=past_only
+        units,
+        course,
+        joint,
+        panel,
+        visits.target,
+        settings.own_each_way,
+        settings.analogues,
+        past_only=past_only,
     )
 
 
@@ -107,8 +119,8 @@ def read_evidence(
         for whole, part in zip(room, parts, strict=True):
             whole[done : done + len(part)] = part
         done += len(parts[0])
-    matrix, target, course, time, nothing = room
-    return Evidence(matrix, names, target, course, time, nothing)  # type: ignore[arg-type]
+    matrix, target, course, joint, time, nothing = room
+    return Evidence(matrix, names, target, course, joint, time, nothing)  # type: ignore[arg-type]
 
 
 def patient_blocks(patient: IntArray, block_visits: int) -> Iterator[tuple[int, int]]:
@@ -141,7 +153,7 @@ def _read_block(
     for place, column in enumerate(columns.values()):
         matrix[:, place] = column
     nothing = (carried.own == NONE).all(axis=1) & np.isnan(record.filled[rows]).all(axis=1)
-    parts = [matrix, record.target[rows], carried.predicted.mean, visits.time[rows], nothing]
+    parts = [matrix, record.target[rows], carried.predicted.mean, carried.joint, visits.time[rows], nothing]
     return tuple(columns), parts
 
 
@@ -152,11 +164,11 @@ def read_carried(visits: VisitArrays, source: Source, rows: IntArray, device: st
 
 def _carried(record: Record, source: Source, rows: IntArray, device: str) -> Carried:
     own = _own(record, source.own_each_way, past_only=source.past_only)
-    predicted = predict_course(
-        source.course, _design(record, source.units), record.target, record.visits.time, own, rows
-    )
+    design = _design(record, source.units)
+    predicted = predict_course(source.course, design, record.target, record.visits.time, own, rows)
+    joint = predict_joint(source.joint, _table(record, design, own), rows)
     analogues = find_analogues(record, source.panel, source.analogues, rows, device)
-    return Carried(rows, own[rows], predicted, analogues)
+    return Carried(rows, own[rows], predicted, joint, analogues)
 
 
 def _own(record: Record, each_way: int, *, past_only: bool) -> IntArray:
@@ -164,6 +176,26 @@ def _own(record: Record, each_way: int, *, past_only: bool) -> IntArray:
     visible, known_from = ~np.isnan(record.target), record.target_known_from
     after = 0 if past_only else each_way
     return nearest_own_visits(record.visits.patient, visible, each_way, after, known_from)
+
+
+def _table(record: Record, design: FloatArray, own: IntArray) -> Table:
+    """What the joint course is told: all labs at all visits, and around each visit every lab's nearest values."""
+    visits = record.visits
+    other, target = visits.other_labs, visits.target
+    now = np.zeros_like(record.now)
+    gaps = [now, -record.previous_gap, record.following_gap, take(visits.time, own) - visits.time[:, None]]
+    return Table(
+        values=np.insert(record.now, target, record.target, axis=1),
+        person=np.column_stack([np.ones(len(record)), record.attributes]),
+        design=design,
+        patient=visits.patient,
+        time=visits.time,
+        target=target,
+        lab=np.r_[other, other, other, np.full(own.shape[1], target)],
+        told=np.hstack([record.now, record.previous, record.following]),
+        away=np.hstack(gaps),
+        own=own,
+    )
 
 
 def _design(record: Record, units: Units) -> FloatArray:

@@ -8,7 +8,7 @@ import numpy as np
 from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 from safeimpute.runtime.state import Arrays, Plain, State, from_state, state_of
 from safeimpute.settings import BestSettings
-from safeimpute.systems.best.blend import Blended, blend, convex_weights
+from safeimpute.systems.best.blend import Blended, Predictions, blend, convex_weights
 from safeimpute.systems.best.boosted import BoostedTarget, fit_boosted
 from safeimpute.systems.best.evidence import Evidence, Source, learn_source, read_evidence
 from safeimpute.systems.best.risk import RiskModel, fit_risk, risk_features
@@ -16,7 +16,7 @@ from safeimpute.systems.protocol import Estimates
 from safeimpute.systems.trees import BLOCK_ROWS, BaggedTrees, bin_rows
 from safeimpute.tolerance import Tolerance
 
-COURSE, TREES, BEYOND = "course", "trees", "trees beyond course"
+COURSE, TREES, BEYOND, JOINT = "course", "trees", "trees beyond course", "joint course"
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,8 @@ class FoldModel:
 
     def blended(self, evidence: Evidence) -> Blended:
         """The parts' predictions at the visits read, combined."""
-        predictions = {
-            COURSE: evidence.course,
-            TREES: self.trees.predict(evidence),
-            BEYOND: self.beyond.predict(evidence),
-        }
-        return blend(predictions, self.weights)
+        trees, beyond = self.trees.predict(evidence), self.beyond.predict(evidence)
+        return blend(_parts(evidence, trees, beyond), self.weights)
 
     def _judge(
         self, evidence: Evidence, blended: Blended, value: FloatArray
@@ -126,7 +122,7 @@ def fit_fold_model(
     trees, trees_out = fit_boosted(evidence, binned, fold, int(seeds[0]), beyond_course=False, pace=pace)
     beyond, beyond_out = fit_boosted(evidence, binned, fold, int(seeds[1]), beyond_course=True, pace=pace)
     del binned
-    out_of_sample = {COURSE: evidence.course, TREES: trees_out, BEYOND: beyond_out}
+    out_of_sample = _parts(evidence, trees_out, beyond_out)
     weights = convex_weights(out_of_sample, evidence.target, source, rng)
     blended = blend(out_of_sample, weights)
     value = source.units.labs.in_unit(blended.z, source.target)
@@ -134,6 +130,10 @@ def fit_fold_model(
     truth, seed = visits.target_values[visible], int(seeds[2])
     risk = fit_risk(features, value, truth, fold, lesson.tolerance, seed, pace)
     return FoldModel(source, trees, beyond, weights, risk, lesson.calendar, settings.block_visits)
+
+
+def _parts(evidence: Evidence, trees: FloatArray, beyond: FloatArray) -> Predictions:
+    return {COURSE: evidence.course, TREES: trees, BEYOND: beyond, JOINT: evidence.joint}
 
 
 def _some(visible: BoolArray, most: int, rng: np.random.Generator) -> BoolArray:
@@ -151,6 +151,7 @@ def _part_of(evidence: Evidence, part: slice) -> Evidence:
         evidence.names,
         evidence.target[part],
         evidence.course[part],
+        evidence.joint[part],
         evidence.time[part],
         evidence.nothing_known[part],
     )

@@ -1,0 +1,115 @@
+"""The joint course: the Gaussian conditional mean of all labs, and covariances found again."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from safeimpute.records.arrays import FloatArray
+from safeimpute.records.own_visits import around, nearest_own_visits, take
+from safeimpute.runtime.state import from_state, state_of
+from safeimpute.systems.best.joint import Joint, Table, fit_joint, predict_joint
+
+
+def table_of(patient: np.ndarray, time: FloatArray, values: FloatArray, target: int = 0) -> Table:
+    """Labs around every visit, without attributes."""
+    other = np.delete(np.arange(values.shape[1]), target)
+    near = [around(patient, time, values[:, lab]) for lab in other]
+    last, since, following, until = (np.stack(each, axis=1) for each in zip(*near, strict=True))
+    own = nearest_own_visits(patient, ~np.isnan(values[:, target]), 4, 4)
+    ones = np.ones((len(time), 1))
+    return Table(
+        values=values,
+        person=ones,
+        design=ones,
+        patient=patient,
+        time=time,
+        target=target,
+        lab=np.r_[other, other, other, np.full(8, target)],
+        told=np.hstack([values[:, other], last, following]),
+        away=np.hstack([np.zeros_like(last), -since, until, take(time, own) - time[:, None]]),
+        own=own,
+    )
+
+
+def a_joint(rng: np.random.Generator, labs: int = 3) -> Joint:
+    def covariance(size: float) -> FloatArray:
+        root = rng.standard_normal((labs, labs))
+        return np.asarray(size * (root @ root.T / labs + 0.2 * np.eye(labs)))
+
+    means, drifts = 0.3 * rng.standard_normal((1, labs)), np.stack([covariance(0.3), covariance(0.2)])
+    return Joint(means, covariance(0.5), drifts, np.array([30.0, 300.0]), covariance(0.2), np.array([0.1]))
+
+
+def simulated(joint: Joint, patients: int, each: int, rng: np.random.Generator) -> Table:
+    """Records drawn from a joint course, some values missing."""
+    labs, values, times = joint.levels.shape[0], [], []
+    for _ in range(patients):
+        time = np.cumsum(rng.exponential(40.0, each) + 1.0)
+        gap = np.abs(time[:, None] - time)
+        cov = np.kron(np.ones((each, each)), joint.levels) + np.kron(np.eye(each), joint.visits)
+        for drift, memory in zip(joint.drifts, joint.memory_days, strict=True):
+            cov += np.kron(np.exp(-gap / memory), drift)
+        drawn = np.linalg.cholesky(cov) @ rng.standard_normal(each * labs)
+        values.append(drawn.reshape(each, labs) + joint.means)
+        times.append(time)
+    found = np.concatenate(values)
+    found[rng.random(found.shape) < 0.3] = np.nan
+    return table_of(np.repeat(np.arange(patients), each), np.concatenate(times), found)
+
+
+def test_the_joint_course_is_the_gaussian_conditional_mean() -> None:
+    rng = np.random.default_rng(2)
+    joint = a_joint(rng)
+    table = simulated(joint, 3, 5, rng)
+    predicted = predict_joint(joint, table, np.arange(15))
+    base = joint.means[0] + np.array([0.1, 0.0, 0.0])
+    for visit in range(15):
+        told = np.flatnonzero(~np.isnan(np.hstack([table.told, take(table.values[:, 0], table.own)])[visit]))
+        lab, away = table.lab[told], table.away[visit, told]
+        value = np.hstack([table.told, take(table.values[:, 0], table.own)])[visit, told] - base[lab]
+
+        def covariance(one: np.ndarray, other: np.ndarray, gap: FloatArray) -> FloatArray:
+            found = joint.levels[one, other] + joint.visits[one, other] * (gap == 0)
+            for drift, memory in zip(joint.drifts, joint.memory_days, strict=True):
+                found = found + drift[one, other] * np.exp(-gap / memory)
+            return np.asarray(found)
+
+        among = covariance(lab[:, None], lab[None, :], np.abs(away[:, None] - away))
+        to_visit = covariance(np.zeros_like(lab), lab, np.abs(away))
+        assert predicted[visit] == pytest.approx(base[0] + to_visit @ np.linalg.solve(among, value))
+
+
+def test_a_visit_is_predicted_without_its_own_target_and_without_other_patients() -> None:
+    rng = np.random.default_rng(4)
+    joint = a_joint(rng)
+    table = simulated(joint, 20, 5, rng)
+    before = predict_joint(joint, table, np.arange(100))
+    for row in np.flatnonzero(~np.isnan(table.values[:, 0]))[::7]:
+        for other in (9.0, np.nan):
+            values = table.values.copy()
+            values[row, 0] = other
+            after = predict_joint(joint, table_of(table.patient, table.time, values), np.array([row]))
+            assert after.tobytes() == before[row : row + 1].tobytes()
+    some = slice(40, 60)
+    alone = table_of(table.patient[some] - 8, table.time[some], table.values[some])
+    assert predict_joint(joint, alone, np.arange(20)).tobytes() == before[some].tobytes()
+
+
+def test_what_is_learnt_predicts_nearly_as_well_as_the_truth() -> None:
+    rng = np.random.default_rng(6)
+    joint = replace(a_joint(rng), coefficients=np.zeros(1))
+    learnt, fresh = fit_joint(simulated(joint, 300, 6, rng), rng), simulated(joint, 300, 6, rng)
+    rows = np.flatnonzero(~np.isnan(fresh.values[:, 0]))
+    truth = fresh.values[rows, 0]
+    error, least = (np.mean((predict_joint(each, fresh, rows) - truth) ** 2) for each in (learnt, joint))
+    assert error < 1.1 * least
+    assert error < 0.8 * np.var(truth)
+
+
+def test_a_stored_joint_course_is_the_same() -> None:
+    joint = a_joint(np.random.default_rng(1))
+    arrays, plain = state_of(joint)
+    again = from_state(Joint, arrays, plain)
+    for name, each in vars(joint).items():
+        assert np.array_equal(each, getattr(again, name))
