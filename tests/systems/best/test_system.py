@@ -162,9 +162,27 @@ def test_weights_are_convex_and_beat_each_part() -> None:
     blended = blend(parts, weights)
     assert np.abs(blended.z - target).mean() < min(np.abs(each - target).mean() for each in parts.values())
     assert blended.apart["a"] == pytest.approx(parts["a"] - blended.z)
-    points = _simplex(3)
+    points = _simplex(3, GRID)
     assert np.all(points.sum(axis=1) == GRID)
     assert len({tuple(point) for point in points.tolist()}) == (GRID + 2) * (GRID + 1) // 2
+
+
+def test_weights_found_in_two_steps_are_those_of_the_whole_grid() -> None:
+    visits, _ = cohort()
+    rng = np.random.default_rng(4)
+    source = learn_source(visits, QUICK, rng, past_only=False)
+    for spread in ((0.5, 0.7, 0.6, 0.9), (0.3, 0.31, 0.9, 0.9), (0.2, 2.0, 2.0, 2.0)):
+        target = rng.standard_normal(800)
+        parts = {str(place): target + size * rng.standard_normal(800) for place, size in enumerate(spread)}
+        found = convex_weights(parts, target, source, rng)
+        table, units = np.stack(list(parts.values())), source.units.labs
+        truth = units.in_unit(target, source.target)
+        errors = [
+            np.abs(units.in_unit(point @ table, source.target) - truth).mean()
+            for point in _simplex(4, GRID) / GRID
+        ]
+        own = np.abs(units.in_unit(np.array(list(found.values())) @ table, source.target) - truth).mean()
+        assert own <= min(errors) * 1.002
 
 
 def test_as_one_method_among_others_it_sees_validation_targets_too(cohort_arrays: VisitArrays) -> None:

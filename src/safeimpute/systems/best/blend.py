@@ -1,15 +1,15 @@
 """The blend: courses and two sets of boosted trees, combined by the convex weights with the least absolute error."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
 
 from safeimpute.records.arrays import FloatArray, IntArray
 from safeimpute.systems.best.evidence import Source
 
-GRID = 20  # weights are multiples of 1 / GRID
+GRID = 20  # weights are multiples of 1 / GRID; those of 2 / GRID are tried first, then neighbours
 ROWS_TO_WEIGH = 20_000
 Predictions = Mapping[str, FloatArray]  # by part, in standard units
 
@@ -41,15 +41,27 @@ def convex_weights(
     table = np.stack([each[rows] for each in predictions.values()])
     units, truth = source.units.labs, source.units.labs.in_unit(target[rows], source.target)
 
-    def error(weights: FloatArray) -> float:
-        return float(np.mean(np.abs(units.in_unit(weights @ table, source.target) - truth)))
+    def error(steps: IntArray) -> float:
+        return float(np.mean(np.abs(units.in_unit(steps / GRID @ table, source.target) - truth)))
 
-    best = min(_simplex(len(table)) / GRID, key=error)
-    return {name: float(weight) for name, weight in zip(predictions, best, strict=True)}
+    best = min(2 * _simplex(len(table), GRID // 2), key=error)
+    while (nearby := min(_neighbours(best), key=error)) is not best:
+        best = nearby
+    return {name: float(steps / GRID) for name, steps in zip(predictions, best, strict=True)}
 
 
-def _simplex(parts: int) -> IntArray:
-    """All ways to share GRID among `parts`."""
-    bars = np.array(list(combinations(range(GRID + parts - 1), parts - 1)), dtype=np.int64)
-    edges = np.hstack([np.full((len(bars), 1), -1), bars, np.full((len(bars), 1), GRID + parts - 1)])
+def _simplex(parts: int, total: int) -> IntArray:
+    """All ways to share `total` among `parts`."""
+    bars = np.array(list(combinations(range(total + parts - 1), parts - 1)), dtype=np.int64)
+    edges = np.hstack([np.full((len(bars), 1), -1), bars, np.full((len(bars), 1), total + parts - 1)])
     return np.diff(edges, axis=1) - 1
+
+
+def _neighbours(steps: IntArray) -> Iterator[IntArray]:
+    """The point itself, and those that give one step from one part to another."""
+    yield steps
+    for giver, taker in permutations(range(len(steps)), 2):
+        if steps[giver] > 0:
+            moved = steps.copy()
+            moved[giver], moved[taker] = steps[giver] - 1, steps[taker] + 1
+            yield moved
