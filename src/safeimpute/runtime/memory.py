@@ -61,7 +61,7 @@ class Size:
 
     def working(self, block: int) -> float:
         """Bytes that come and go: a block of evidence while it is read, and what libraries take."""
-        per_visit = 8 * (30 * self.labs + 12 * self.own + 6 * self.analogues + 60)
+        per_visit = 8 * (44 * self.labs + 15 * self.own + 6 * self.analogues + 60)
         libraries = LIBRARIES + (TORCH if driver_there() else 0)
         return block * per_visit + thread_count() * PER_THREAD + libraries
 
