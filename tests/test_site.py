@@ -154,7 +154,7 @@ def test_links_of_root_pages_are_turned_to_the_site() -> None:
 
 WITHOUT_COMMAND = {  # pages with many numbers that nothing here measured, or can measure again
     "comparison.md",  # versions of other packages
-    "design.md",  # the first build, whose scripts are gone
+    "design.md",  # variants tried once, whose scripts are gone
 }
 
 
