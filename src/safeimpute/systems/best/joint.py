@@ -96,9 +96,8 @@ def predict_joint(joint: Joint, table: Table, rows: IntArray) -> FloatArray:
 def _told(joint: Joint, table: Table, rows: IntArray) -> FloatArray:
     """What the means leave of the other labs' values; 0 where there is none."""
     told = table.told[rows].clip(-LARGEST, LARGEST)
-    for place in range(told.shape[1]):
-        told[:, place] -= _means(table, joint, int(table.lab[place]))[rows]
-    return np.asarray(np.nan_to_num(told))
+    means = np.stack([_means(table, joint, lab)[rows] for lab in range(joint.means.shape[1])], axis=1)
+    return np.asarray(np.nan_to_num(told - means[:, table.lab[: told.shape[1]]]))
 
 
 def _weights(joint: Joint, table: Table, rows: IntArray) -> tuple[FloatArray, FloatArray]:
