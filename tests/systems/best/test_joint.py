@@ -58,7 +58,7 @@ def simulated(joint: Joint, patients: int, each: int, rng: np.random.Generator) 
     return table_of(np.repeat(np.arange(patients), each), np.concatenate(times), found)
 
 
-def test_the_joint_course_is_the_gaussian_conditional_mean() -> None:
+def test_the_joint_course_is_the_gaussian_conditional_mean_and_deviation() -> None:
     rng = np.random.default_rng(2)
     joint = a_joint(rng)
     table = simulated(joint, 3, 5, rng)
@@ -77,7 +77,10 @@ def test_the_joint_course_is_the_gaussian_conditional_mean() -> None:
 
         among = covariance(lab[:, None], lab[None, :], np.abs(away[:, None] - away))
         to_visit = covariance(np.zeros_like(lab), lab, np.abs(away))
-        assert predicted[visit] == pytest.approx(base[0] + to_visit @ np.linalg.solve(among, value))
+        total = joint.levels[0, 0] + joint.visits[0, 0] + joint.drifts[:, 0, 0].sum()
+        left = total - to_visit @ np.linalg.solve(among, to_visit)
+        mean = base[0] + to_visit @ np.linalg.solve(among, value)
+        assert predicted[visit] == pytest.approx([mean, np.sqrt(left)])
 
 
 def test_a_visit_is_predicted_without_its_own_target_and_without_other_patients() -> None:
@@ -102,7 +105,9 @@ def test_what_is_learnt_predicts_nearly_as_well_as_the_truth() -> None:
     learnt, fresh = fit_joint(simulated(joint, 300, 6, rng), rng), simulated(joint, 300, 6, rng)
     rows = np.flatnonzero(~np.isnan(fresh.values[:, 0]))
     truth = fresh.values[rows, 0]
-    error, least = (np.mean((predict_joint(each, fresh, rows) - truth) ** 2) for each in (learnt, joint))
+    error, least = (
+        np.mean((predict_joint(each, fresh, rows)[:, 0] - truth) ** 2) for each in (learnt, joint)
+    )
     assert error < 1.1 * least
     assert error < 0.8 * np.var(truth)
 

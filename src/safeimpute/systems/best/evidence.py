@@ -48,7 +48,7 @@ class Evidence:
     names: tuple[str, ...]
     target: FloatArray  # the visit's own visible target in standard units, to learn from; in no column
     course: FloatArray  # what the patient's course predicts, in standard units
-    joint: FloatArray  # what the joint course of all labs predicts
+    joint: FloatArray  # visits x 2: what the joint course of all labs predicts, and its standard deviation
     time: FloatArray  # absolute, in days
     nothing_known: (
         BoolArray  # the record holds neither a visible target nor any lab: a value is a mere average
@@ -68,7 +68,7 @@ class Carried:
     rows: IntArray
     own: IntArray  # visits x own visits with a visible target, earlier ones first; NONE pads
     predicted: Predicted
-    joint: FloatArray  # what the joint course predicts
+    joint: FloatArray  # visits x 2: what the joint course predicts, and its standard deviation
     analogues: Analogues
 
 

@@ -133,7 +133,7 @@ def fit_fold_model(
 
 
 def _parts(evidence: Evidence, trees: FloatArray, beyond: FloatArray) -> Predictions:
-    return {COURSE: evidence.course, TREES: trees, BEYOND: beyond, JOINT: evidence.joint}
+    return {COURSE: evidence.course, TREES: trees, BEYOND: beyond, JOINT: evidence.joint[:, 0]}
 
 
 def _some(visible: BoolArray, most: int, rng: np.random.Generator) -> BoolArray:

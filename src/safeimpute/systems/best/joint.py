@@ -82,15 +82,16 @@ class Runs(NamedTuple):
 
 
 def predict_joint(joint: Joint, table: Table, rows: IntArray) -> FloatArray:
-    """The target at some visits, in standard units."""
+    """The target at some visits, in standard units, and the standard deviation of that: two columns."""
     # Row-wise products, not matrix products: a visit's bytes must not depend on the rows around it.
     base = _means(table, joint, table.target) + (table.design * joint.coefficients).sum(axis=1)
     rest = table.values[:, table.target].clip(-LARGEST, LARGEST) - base
-    (weights, _), told = _weights(joint, table, rows), _told(joint, table, rows)
+    (weights, variance), told = _weights(joint, table, rows), _told(joint, table, rows)
     others = told.shape[1]
     away = (weights[:, :others] * told).sum(axis=1)
     own = np.where(table.own[rows] == NONE, 0.0, rest[table.own[rows]])
-    return np.asarray(base[rows] + away + (weights[:, others:] * own).sum(axis=1))
+    mean = base[rows] + away + (weights[:, others:] * own).sum(axis=1)
+    return np.column_stack([mean, np.sqrt(variance)])
 
 
 def _told(joint: Joint, table: Table, rows: IntArray) -> FloatArray:

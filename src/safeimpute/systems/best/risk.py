@@ -64,11 +64,13 @@ def fit_risk(
 
 
 def risk_features(evidence: Evidence, blended: Blended, *, calendar: bool) -> EvidenceTable:
-    """Evidence, the imputed value against each kind of it, how far the parts stand apart, and absolute time."""
+    """Evidence, the imputed value against each kind of it, how far the parts stand apart, the joint
+    course's standard deviation, and absolute time.
+    """
     compared = [blended.z - evidence[name] for name in COMPARED if name in evidence.names]
     apart = [blended.apart[name] for name in sorted(blended.apart)]
     columns = [blended.z, *compared, *apart, *(np.abs(each) for each in (*compared, *apart))]
-    columns += [evidence.time] if calendar else []
+    columns += [evidence.joint[:, 1], *([evidence.time] if calendar else [])]
     wide = evidence.matrix.shape[1]
     table = np.empty((len(evidence), wide + len(columns)), np.float32)
     table[:, :wide] = evidence.matrix
