@@ -25,8 +25,8 @@ over the five splits.
 
 {note}
 
-PhysioNet and the two largest sets have three splits; NAFLD with all patients ran with a panel of 50,000 visits (now
-20,000). LightGBM (on lag features) has the same visible values; where its
+PhysioNet and the two largest sets have three splits and are from before the joint course; NAFLD with all patients ran
+with a panel of 50,000 visits (now 20,000). LightGBM (on lag features) has the same visible values; where its
 ratio is above 1 it is the more accurate. On PBC cholesterol that lies in the upper quarter, above all in the few values
 over 470 mg/dL; the middle and lower values are imputed alike.
 
