@@ -29,7 +29,8 @@ OURS, EARLIER = "#1f5fa8", "#b0793a"
 
 HEAD = """# The guarantee, studied
 
-Theory and proofs are in [guarantee.md](guarantee.md). This page is written by `make study`:
+Theory and proofs are in [guarantee.md](guarantee.md). This page is written by `make study`, its end-to-end
+rows before `best` had its joint course of all labs:
 
 ```
 python bench/guarantee_rules.py --out out/study --repetitions 2000      the rules alone
