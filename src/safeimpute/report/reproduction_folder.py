@@ -74,7 +74,8 @@ def heading(result: Reproduction) -> str:
     return (
         f"{plain_text(result['target'], 40)} at {result['n_visits']:,} visits of {result['n_patients']:,} patients; "
         f"protocol {result['protocol']}: {100 * result['test_fraction']:g} % held out, unacceptable from "
-        f"{plain_text(allowed)}, level {result['fdr']:g}, {result['splits']} splits"
+        f"{plain_text(allowed)}, level {result['fdr']:g}, {result['splits']} "
+        f"split{'' if result['splits'] == 1 else 's'}"
     )
 
 
