@@ -39,7 +39,8 @@ over 470 mg/dL; the middle and lower values are imputed alike.
 ALSO = """
 ## Also measured
 
-- The demo (`python bench/core_checks.py demo`): of 821 missing cholesterol values 284 to 452 are released over seeds 0
+- Both before the joint course. The demo (`python bench/core_checks.py demo`): of 821 missing
+  cholesterol values 284 to 452 are released over seeds 0
   to 9, 396 on average (sd 44); never none. The first build released 388, 203 and 271 at seeds 0, 1 and 2.
 - A stored cut-off (`python bench/core_checks.py score`, 20 shifted cohorts of 3,000 patients, MIMIC-IV shape, tolerance
   0.45, as many new patients scored; 37 % of all imputations are risky): found in 20 of 20 at level 0.3 (pooled share
