@@ -12,13 +12,12 @@ from typing import Any
 
 from into_page import put_into
 
+from safeimpute.benchmark.tables import NONE, mean_se
 
-def shown(figure: dict[str, Any] | None) -> str:
-    """A mean and its standard error, three digits."""
-    if figure is None or figure["mean"] is None:
-        return "–"
-    error = "" if figure["se"] is None else f" ± {figure['se']:.2g}"
-    return f"{figure['mean']:.3g}{error}"
+
+def shown(figure: Any) -> str:
+    """As the tables of a benchmark show it; a dash where there is none."""
+    return mean_se(figure) if figure else NONE
 
 
 def methods(found: dict[str, Any]) -> list[str]:

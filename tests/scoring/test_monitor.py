@@ -116,7 +116,7 @@ def test_a_recalibrated_cutoff_keeps_the_level_after_the_drift(place: tuple[Scor
     from safeimpute.scoring.standing import Standing, in_force
     from safeimpute.selection.release import rule_of
 
-    visits = drifted(months(30), CUT, 0.4)
+    visits = drifted(months(36), CUT, 0.5)
     found = monitor(scorer, visits, ledger)
     alarm = Event(1, "2026-01-01", "alarm", {"found": ["x"], "began": None})
     half = found.entered.at(found.entered.day <= np.median(found.entered.day))

@@ -2,7 +2,7 @@
 
 from safeimpute.runtime.threads import thread_count
 
-# Processor seconds of a fit in five folds: 2,000 to 198,449 visits took 6 to 410, more where there are more labs.
+# Processor seconds of a fit in five folds: 2,000 to 198,449 visits took 7 to 410, more where there are more labs.
 AT_LEAST, PER_VISIT, FOLDS = 5.0, 0.0022, 5
 
 

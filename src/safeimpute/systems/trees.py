@@ -29,10 +29,8 @@ BINNING = {
     "feature_pre_filter": False,  # bins serve leaves of every size
     "verbose": -1,
 }
-COARSE, FINE = (
-    10,
-    3,
-)  # rows a bin holds at least: fine ones cost a third more and gain nothing unless rows are very few
+COARSE = 10  # rows a bin holds at least
+FINE = 3  # costs a third more and gains nothing unless rows are very few
 BLOCK_ROWS = 131_072  # predicted at once where features are made on the way
 
 

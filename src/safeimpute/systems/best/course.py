@@ -109,7 +109,7 @@ def predict_course(
 
 
 @dataclass(frozen=True)
-class Lesson:
+class Shown:
     """What the course is learnt from: some visits with a visible target, and their own visits."""
 
     own: OwnVisits
@@ -136,7 +136,7 @@ def fit_course(
     if len(rows) > ROWS_TO_FIT:
         rows = np.sort(rng.choice(rows, ROWS_TO_FIT, replace=False))
     found, visible = _own_visits(time, own, rows), np.nan_to_num(target)
-    lesson = Lesson(found, design[rows], visible[rows], design[found.there], visible[found.there])
+    shown = Shown(found, design[rows], visible[rows], design[found.there], visible[found.there])
     unit = _typical_gap(time, own, rows)
 
     def variances(logs: FloatArray) -> Variances:
@@ -144,13 +144,13 @@ def fit_course(
         return Variances(float(steady), float(drifting), float(memory * unit), NOISE)
 
     def loss(logs: FloatArray) -> float:
-        _, residual, variance = lesson.regress(variances(logs))
+        _, residual, variance = shown.regress(variances(logs))
         return float(np.mean(np.log(variance)) + np.log(np.mean(residual**2 / variance) + 1e-12))
 
     simplex = np.vstack([np.zeros(3), 1.5 * np.eye(3)])
     options = {"maxfev": 80, "xatol": 0.05, "fatol": 1e-4, "initial_simplex": simplex}
     best = variances(minimize(loss, np.zeros(3), method="Nelder-Mead", options=options).x)
-    coefficients, residual, variance = lesson.regress(best)
+    coefficients, residual, variance = shown.regress(best)
     return Course(best.scaled(float(np.mean(residual**2 / variance)) + 1e-12), coefficients)
 
 

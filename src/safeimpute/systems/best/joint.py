@@ -84,7 +84,7 @@ class Runs(NamedTuple):
 def predict_joint(joint: Joint, table: Table, rows: IntArray) -> FloatArray:
     """The target at some visits, in standard units, and the standard deviation of that: two columns."""
     # Row-wise products, not matrix products: a visit's bytes must not depend on the rows around it.
-    base = _means(table, joint, table.target) + (table.design * joint.coefficients).sum(axis=1)
+    base = _mean_of(table, joint.means, table.target) + (table.design * joint.coefficients).sum(axis=1)
     rest = table.values[:, table.target].clip(-LARGEST, LARGEST) - base
     (weights, variance), told = _weights(joint, table, rows), _told(joint, table, rows)
     others = told.shape[1]
@@ -97,7 +97,7 @@ def predict_joint(joint: Joint, table: Table, rows: IntArray) -> FloatArray:
 def _told(joint: Joint, table: Table, rows: IntArray) -> FloatArray:
     """What the means leave of the other labs' values; 0 where there is none."""
     told = table.told[rows].clip(-LARGEST, LARGEST)
-    means = np.stack([_means(table, joint, lab)[rows] for lab in range(joint.means.shape[1])], axis=1)
+    means = np.stack([_mean_of(table, joint.means, lab)[rows] for lab in range(joint.means.shape[1])], axis=1)
     return np.asarray(np.nan_to_num(told - means[:, table.lab[: told.shape[1]]]))
 
 
@@ -213,7 +213,9 @@ def _moved(matrix: FloatArray, slope: FloatArray, to_diagonal: float) -> FloatAr
 
 def _with_coefficients(joint: Joint, table: Table, rng: np.random.Generator) -> Joint:
     """Ridge regression of what the covariances leave open of some visible targets."""
-    target = table.values[:, table.target].clip(-LARGEST, LARGEST) - _means(table, joint, table.target)
+    target = table.values[:, table.target].clip(-LARGEST, LARGEST) - _mean_of(
+        table, joint.means, table.target
+    )
     rows = np.flatnonzero(~np.isnan(target))
     rows = rng.permutation(rows)[:TARGETS_TO_REGRESS]
     (weights, variance), told = _weights(joint, table, rows), _told(joint, table, rows)
@@ -230,15 +232,15 @@ def _with_coefficients(joint: Joint, table: Table, rng: np.random.Generator) -> 
     return replace(joint, coefficients=coefficients)
 
 
-def _means(table: Table, joint: Joint, lab: int) -> FloatArray:
-    return np.asarray((table.person * joint.means[:, lab]).sum(axis=1))
+def _mean_of(table: Table, means: FloatArray, lab: int) -> FloatArray:
+    return np.asarray((table.person * means[:, lab]).sum(axis=1))
 
 
 def _rest(table: Table, means: FloatArray) -> FloatArray:
     """What the means leave of every measurement."""
     values = np.clip(table.values, -LARGEST, LARGEST)
     for lab in range(values.shape[1]):
-        values[:, lab] -= (table.person * means[:, lab]).sum(axis=1)
+        values[:, lab] -= _mean_of(table, means, lab)
     return values
 
 
