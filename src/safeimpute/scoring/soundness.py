@@ -20,8 +20,8 @@ from safeimpute.runtime.state import Arrays
 from safeimpute.scoring.frozen import FrozenModel, score_visits
 from safeimpute.settings import BestSettings
 from safeimpute.systems.best.evidence import Source
-from safeimpute.systems.best.fold_model import BEYOND, COURSE, JOINT, TREES, FoldModel
-from safeimpute.systems.best.joint import Joint
+from safeimpute.systems.best.fold_model import PARTS, FoldModel
+from safeimpute.systems.best.joint import LARGEST_SWING, Joint
 from safeimpute.systems.scaling import Scaler
 
 FOLDS = (3, 10)
@@ -87,7 +87,7 @@ def _look_at_fold(fold: FoldModel, reading: Reading) -> None:
     _require(_is_whole(source.own_each_way, 1, 50) and _is_whole(source.analogues, 1, 64), "how far it looks")
     _require(_is_whole(fold.block_visits, 1_024, 1_048_576) and bool(limits), "the size of blocks")
     _require(all(isinstance(each, bool) for each in (source.past_only, fold.calendar)), "its switches")
-    _require(set(fold.weights) == {COURSE, TREES, BEYOND, JOINT}, "the parts of the blend")
+    _require(set(fold.weights) == set(PARTS), "the parts of the blend")
     _require(all(_is_number(each) and 0 <= each <= 1 for each in fold.weights.values()), "the blend")
     _require(_all_finite(source.course) and source.course.variances.memory_days > 0, "the course")
     _require(source.course.coefficients.ndim == 1, "the course")
@@ -109,6 +109,7 @@ def _look_at_joint(joint: Joint, labs: int, attributes: int) -> None:
     _require(joint.means.shape == (1 + attributes, labs) and _all_finite(joint), "the joint course")
     _require(joint.memory_days.ndim == 1 and bool((joint.memory_days > 0).all()), "the joint course")
     _require(joint.drifts.shape == (len(joint.memory_days), labs, labs), "the joint course")
+    _require(0.0 <= joint.swing <= LARGEST_SWING, "the joint course")
     for matrix, least in ((joint.visits, 1e-9), (joint.levels, -1e-9), *((d, -1e-9) for d in joint.drifts)):
         _require(matrix.shape == (labs, labs) and np.allclose(matrix, matrix.T), "the joint course")
         _require(float(np.linalg.eigvalsh(matrix)[0]) >= least, "the joint course")

@@ -31,6 +31,7 @@ BINNING = {
 }
 COARSE = 10  # rows a bin holds at least
 FINE = 3  # costs a third more and gains nothing unless rows are very few
+MANY_BINS = 255  # of a column at most; values are imputed as well, and large tables faster, with fewer
 BLOCK_ROWS = 131_072  # predicted at once where features are made on the way
 
 
@@ -107,17 +108,19 @@ def patient_folds(patient: IntArray, folds: int, rng: np.random.Generator) -> In
     return fold
 
 
-def bin_rows(matrix: Table, rows: IntArray, smallest_bin: int = COARSE) -> BinnedRows:
+def bin_rows(
+    matrix: Table, rows: IntArray, smallest_bin: int = COARSE, most_bins: int = MANY_BINS
+) -> BinnedRows:
     """Cut the table's columns into bins at some rows, or at all of them in order."""
     import lightgbm as lgb
 
     there = matrix if len(rows) == len(matrix) else matrix[rows]
-    data = lgb.Dataset(there, np.zeros(len(rows)), params=_bins_of(smallest_bin))
+    data = lgb.Dataset(there, np.zeros(len(rows)), params=_bins_of(smallest_bin, most_bins))
     return BinnedRows(rows, data.construct())
 
 
-def _bins_of(smallest: int) -> dict[str, Any]:
-    return BINNING | {"min_data_in_bin": smallest}
+def _bins_of(smallest: int, most: int = MANY_BINS) -> dict[str, Any]:
+    return BINNING | {"min_data_in_bin": smallest, "max_bin": most}
 
 
 def fit_bagged_trees(
@@ -191,7 +194,7 @@ def _train(train: "lgb.Dataset", valid: "lgb.Dataset", settings: TreeSettings, s
         "bagging_freq": 1,
         "seed": seed,
         "deterministic": True,
-        "force_row_wise": True,
+        "force_col_wise": True,
         **settings.options,
     }
     stop = lgb.early_stopping(settings.patience, verbose=False)

@@ -8,7 +8,8 @@ import pytest
 from safeimpute.records.arrays import FloatArray
 from safeimpute.records.own_visits import around, nearest_own_visits, take
 from safeimpute.runtime.state import from_state, state_of
-from safeimpute.systems.best.joint import Joint, Table, fit_joint, predict_joint
+from safeimpute.systems.best.joint import Joint, Table, predict_joint
+from safeimpute.systems.best.joint_fit import fit_joint
 
 
 def table_of(patient: np.ndarray, time: FloatArray, values: FloatArray, target: int = 0) -> Table:
@@ -38,7 +39,9 @@ def a_joint(rng: np.random.Generator, labs: int = 3) -> Joint:
         return np.asarray(size * (root @ root.T / labs + 0.2 * np.eye(labs)))
 
     means, drifts = 0.3 * rng.standard_normal((1, labs)), np.stack([covariance(0.3), covariance(0.2)])
-    return Joint(means, covariance(0.5), drifts, np.array([30.0, 300.0]), covariance(0.2), np.array([0.1]))
+    return Joint(
+        means, covariance(0.5), drifts, np.array([30.0, 300.0]), covariance(0.2), np.array([0.1]), 0.0
+    )
 
 
 def simulated(joint: Joint, patients: int, each: int, rng: np.random.Generator) -> Table:

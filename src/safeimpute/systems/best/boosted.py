@@ -10,7 +10,8 @@ from safeimpute.systems.trees import BaggedTrees, BinnedRows, TreeSettings, fit_
 
 DIRECT = TreeSettings(objective="regression")
 BEYOND_COURSE = TreeSettings(objective="huber", options={"alpha": 0.3})
-MANY = 5_000  # targets; beyond it larger trees pay
+BINS = 63  # of a column at most
+MANY = 5_000  # targets; beyond it larger trees pay, and the blend leans little on trees that predict the target itself
 VERY_MANY = 80_000  # beyond it faster learning costs nothing
 
 
@@ -49,4 +50,7 @@ def _grown(settings: TreeSettings, targets: int) -> TreeSettings:
     """Trees as large, and learning as fast, as so many targets allow."""
     if targets <= MANY:
         return settings
-    return replace(settings, leaves=31, learning_rate=0.14 if targets > VERY_MANY else settings.learning_rate)
+    larger = replace(settings, leaves=31)
+    if settings is DIRECT:
+        return replace(larger, learning_rate=0.2, patience=15)
+    return replace(larger, learning_rate=0.14) if targets > VERY_MANY else larger

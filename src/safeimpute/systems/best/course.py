@@ -61,13 +61,15 @@ class Gaps:
     places: IntArray  # of these visits among all that were asked for
     order: IntArray  # visits x own visits looked at: their columns, those that are there first
     here: BoolArray
-    both: BoolArray  # visits x own visits x own visits
-    among: FloatArray
+    both: FloatArray  # visits x own visits x own visits: 1 where both are there, else 0
+    among: FloatArray  # infinite where one of them is not there
     to_visit: FloatArray
 
     def weights(self, variances: Variances) -> tuple[FloatArray, FloatArray]:
         """Simple kriging weights of the own visits, and the predictive variance."""
-        among = np.where(self.both, variances.covariance(self.among), 0.0)
+        among = np.exp(self.among / -variances.memory_days)
+        among *= variances.drifting
+        among += variances.steady * self.both
         diagonal = np.arange(self.here.shape[1])
         among[:, diagonal, diagonal] += np.where(self.here, variances.noise, 1.0)
         to_visit = np.where(self.here, variances.covariance(self.to_visit), 0.0)
@@ -175,5 +177,5 @@ def _gaps(time: FloatArray, there: IntArray, rows: IntArray, order: IntArray, pl
     here = looked != NONE
     when = np.where(here, time[looked], 0.0)
     both = here[:, :, None] & here[:, None, :]
-    among = np.abs(when[:, :, None] - when[:, None, :])
-    return Gaps(places, order, here, both, among, np.abs(when - time[rows[places], None]))
+    among = np.where(both, np.abs(when[:, :, None] - when[:, None, :]), np.inf)
+    return Gaps(places, order, here, both.astype(np.float64), among, np.abs(when - time[rows[places], None]))

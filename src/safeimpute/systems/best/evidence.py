@@ -16,7 +16,8 @@ from safeimpute.records.history import NONE, first_visit, last_visit
 from safeimpute.records.own_visits import nearest_own_visits, take
 from safeimpute.settings import BestSettings
 from safeimpute.systems.best.course import Course, Predicted, fit_course, predict_course
-from safeimpute.systems.best.joint import Joint, Table, fit_joint, predict_joint
+from safeimpute.systems.best.joint import Joint, Table, predict_joint
+from safeimpute.systems.best.joint_fit import fit_joint
 from safeimpute.systems.best.panel import Analogues, Panel, find_analogues, fit_panel
 from safeimpute.systems.best.record import Record, Units, between, fit_units, read_record
 
@@ -48,7 +49,7 @@ class Evidence:
     names: tuple[str, ...]
     target: FloatArray  # the visit's own visible target in standard units, to learn from; in no column
     course: FloatArray  # what the patient's course predicts, in standard units
-    joint: FloatArray  # visits x 2: what the joint course of all labs predicts, and its standard deviation
+    joint: FloatArray  # visits x 3: what the joint course predicts, its standard deviation, and if all swung alike
     time: FloatArray  # absolute, in days
     nothing_known: (
         BoolArray  # the record holds neither a visible target nor any lab: a value is a mere average
@@ -68,7 +69,7 @@ class Carried:
     rows: IntArray
     own: IntArray  # visits x own visits with a visible target, earlier ones first; NONE pads
     predicted: Predicted
-    joint: FloatArray  # visits x 2: what the joint course predicts, and its standard deviation
+    joint: FloatArray  # visits x 3: what the joint course predicts, its standard deviation, and if all swung alike
     analogues: Analogues
 
 

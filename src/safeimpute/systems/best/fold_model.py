@@ -9,14 +9,15 @@ from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArra
 from safeimpute.runtime.state import Arrays, Plain, State, from_state, state_of
 from safeimpute.settings import BestSettings
 from safeimpute.systems.best.blend import Blended, Predictions, blend, convex_weights
-from safeimpute.systems.best.boosted import BoostedTarget, fit_boosted
+from safeimpute.systems.best.boosted import BINS, BoostedTarget, fit_boosted
 from safeimpute.systems.best.evidence import Evidence, Source, learn_source, read_evidence
 from safeimpute.systems.best.risk import RiskModel, fit_risk, risk_features
 from safeimpute.systems.protocol import Estimates
 from safeimpute.systems.trees import BLOCK_ROWS, BaggedTrees, bin_rows
 from safeimpute.tolerance import Tolerance
 
-COURSE, TREES, BEYOND, JOINT = "course", "trees", "trees beyond course", "joint course"
+TREES, BEYOND, JOINT, ALIKE = "trees", "trees beyond course", "joint course", "joint course, all alike"
+PARTS = (TREES, BEYOND, JOINT, ALIKE)
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def fit_fold_model(
     visible = _some(~np.isnan(visits.target_values), settings.learn_visits, rng)
     evidence = read_evidence(visits, source, visible, settings.block_visits, device)
     fold, seeds = fold[visible], rng.integers(2**31 - 1000, size=3)
-    binned = bin_rows(evidence.matrix, np.arange(len(evidence)))
+    binned = bin_rows(evidence.matrix, np.arange(len(evidence)), most_bins=BINS)
     pace = settings.pace
     trees, trees_out = fit_boosted(evidence, binned, fold, int(seeds[0]), beyond_course=False, pace=pace)
     beyond, beyond_out = fit_boosted(evidence, binned, fold, int(seeds[1]), beyond_course=True, pace=pace)
@@ -133,7 +134,7 @@ def fit_fold_model(
 
 
 def _parts(evidence: Evidence, trees: FloatArray, beyond: FloatArray) -> Predictions:
-    return {COURSE: evidence.course, TREES: trees, BEYOND: beyond, JOINT: evidence.joint[:, 0]}
+    return dict(zip(PARTS, (trees, beyond, evidence.joint[:, 0], evidence.joint[:, 2]), strict=True))
 
 
 def _some(visible: BoolArray, most: int, rng: np.random.Generator) -> BoolArray:
