@@ -8,11 +8,11 @@ from safeimpute.records.arrays import FloatArray, IntArray
 from safeimpute.systems.best.evidence import Evidence
 from safeimpute.systems.trees import BaggedTrees, BinnedRows, TreeSettings, fit_bagged_trees
 
-DIRECT = TreeSettings(objective="regression")
-BEYOND_COURSE = TreeSettings(objective="huber", options={"alpha": 0.3})
+BRISK = TreeSettings(learning_rate=0.14, patience=18)
+DIRECT = replace(BRISK, objective="regression")
+BEYOND_COURSE = replace(BRISK, objective="huber", options={"alpha": 0.3})
 BINS = 63  # of a column at most
 MANY = 5_000  # targets; beyond it larger trees pay, and the blend leans little on trees that predict the target itself
-VERY_MANY = 80_000  # beyond it faster learning costs nothing
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,8 @@ def fit_boosted(
 
 
 def _grown(settings: TreeSettings, targets: int) -> TreeSettings:
-    """Trees as large, and learning as fast, as so many targets allow."""
+    """Trees as large, and those of the target itself learning as fast, as so many targets allow."""
     if targets <= MANY:
         return settings
     larger = replace(settings, leaves=31)
-    if settings is DIRECT:
-        return replace(larger, learning_rate=0.2, patience=15)
-    return replace(larger, learning_rate=0.14) if targets > VERY_MANY else larger
+    return replace(larger, learning_rate=0.2, patience=15) if settings is DIRECT else larger
