@@ -30,6 +30,13 @@ def months(count: float = 12.0) -> pl.DataFrame:
     return hospital()[0].filter(pl.col("time") <= CUT + 30.4 * count)
 
 
+def elsewhere(number: int, count: float = 36.0, patients: int = 500) -> pl.DataFrame:
+    """So many months of a hospital like the fit's, all of its patients new."""
+    made = simulate("mimic4", np.random.default_rng(100 + number), patients=patients).visits
+    made = made.filter(pl.col("time") <= CUT + 30.4 * count)
+    return made.with_columns(pl.col("subject_id") + 1_000_000 * (number + 1))
+
+
 def drifted(visits: pl.DataFrame, day: float, sd: float = 1.5) -> pl.DataFrame:
     """Measured targets scatter more from a day on."""
     noise = np.random.default_rng(1).normal(0, sd, len(visits)) * (visits["time"].to_numpy() > day)

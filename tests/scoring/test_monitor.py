@@ -15,16 +15,18 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from helpers.nights import CUT, before, drifted, fitted, hospital, months, saved
+from helpers.nights import CUT, before, drifted, elsewhere, fitted, hospital, months, saved
 from helpers.scored_cohorts import fit_visits, fitted_cohort
 from safeimpute.cli import app
 from safeimpute.errors import GuaranteeRefused, OptionError
 from safeimpute.records.new_visits import read_new_visits
 from safeimpute.scoring.monitor import monitor, month_labels
-from safeimpute.scoring.night_ledger import NightLedger
-from safeimpute.scoring.recalibrate import recalibrate
+from safeimpute.scoring.night_ledger import Event, NightLedger
+from safeimpute.scoring.recalibrate import recalibrate, recalibration
 from safeimpute.scoring.scorer import Scorer
+from safeimpute.scoring.standing import Recalibration, Standing, in_force
 from safeimpute.scoring.watch import hardly_chance
+from safeimpute.selection.release import rule_of
 
 # Monitors month by month and recalibrates after an alarm, as a nightly job would; killed and started again.
 JOB = """
@@ -108,24 +110,48 @@ def test_drift_raises_an_alarm_and_stops_the_promise_until_recalibrated(
     assert [event.kind for event in ledger.events(scorer.identity)] == ["alarm", "recalibrated"]
 
 
-def test_a_recalibrated_cutoff_keeps_the_level_after_the_drift(place: tuple[Scorer, NightLedger]) -> None:
-    """A mild drift: something is still released, and of that no more is unacceptable than promised."""
-    scorer, ledger = place
-    from safeimpute.scoring.night_ledger import Event
-    from safeimpute.scoring.recalibrate import recalibration
-    from safeimpute.scoring.standing import Standing, in_force
-    from safeimpute.selection.release import rule_of
-
-    visits = drifted(months(36), CUT, 0.5)
-    found = monitor(scorer, visits, ledger)
+def second_half(
+    scorer: Scorer, visits: pl.DataFrame, ledger: NightLedger
+) -> tuple[tuple[float, float], tuple[float, float], Recalibration]:
+    """Risky and released weight by the old cut-off and by one recalibrated on the first half; what it was."""
+    entered = monitor(scorer, visits, ledger).entered
     alarm = Event(1, "2026-01-01", "alarm", {"found": ["x"], "began": None})
-    half = found.entered.at(found.entered.day <= np.median(found.entered.day))
+    half = entered.at(entered.day <= np.median(entered.day))
     anew = recalibration(half, Standing(alarm, None, 1), rule_of(scorer.settings))
+    rest = entered.at(entered.day > np.median(entered.day))
+
+    def released(cutoff: float | None) -> tuple[float, float]:
+        out = rest.measured & rest.inside & (rest.risk <= (-np.inf if cutoff is None else cutoff))
+        return float(rest.odds[out] @ rest.risky[out]), float(rest.odds[out].sum())
+
+    return released(scorer.model.cutoffs[0].risk), released(anew.cutoffs[0].risk), anew
+
+
+@pytest.mark.parametrize("scatter", [0.0, 0.5])
+def test_a_recalibrated_cutoff_keeps_the_level_where_the_old_one_does_not(
+    place: tuple[Scorer, NightLedger], tmp_path: Path, scatter: float
+) -> None:
+    """Twelve hospitals of new patients. Where targets scatter more, little can be released, and of that a little more
+    than the level is unacceptable (docs/scoring.md has the figures of 240 hospitals).
+    """
+    scorer, _ = place
+    found = [
+        second_half(scorer, drifted(elsewhere(k), CUT, scatter), NightLedger(tmp_path / f"{k}.sqlite"))
+        for k in range(12)
+    ]
+    old, new = (np.array(each) for each in list(zip(*found, strict=True))[:2])
+    balance = new[:, 0] - 0.25 * new[:, 1]
+    assert np.sum(new[:, 1] > 0) >= (12 if scatter == 0.0 else 4)
+    assert balance.mean() <= 3 * balance.std(ddof=1) / np.sqrt(12)
+    share_old, share_new = (each[:, 0].sum() / each[:, 1].sum() for each in (old, new))
+    assert share_new <= (0.25 + 0.02 if scatter == 0.0 else 0.25 + 0.09)
+    assert scatter == 0.0 or share_new < share_old - 0.04
+
+
+def test_a_recalibrated_cutoff_comes_into_force(place: tuple[Scorer, NightLedger]) -> None:
+    scorer, ledger = place
+    *_, anew = second_half(scorer, months(36), ledger)
     assert anew.cutoffs[0].risk is not None
-    rest = found.entered.at(found.entered.day > np.median(found.entered.day))
-    out = rest.measured & rest.inside & (rest.risk <= anew.cutoffs[0].risk)
-    assert out.sum() > 60
-    assert np.average(rest.risky[out], weights=rest.odds[out]) <= 0.25 + 0.09
     model = in_force(scorer.model, Standing(None, anew, 2))
     assert model.cutoffs[0].risk == anew.cutoffs[0].risk
     assert len(model.intervals.ratio) == anew.values

@@ -44,15 +44,18 @@ def a_joint(rng: np.random.Generator, labs: int = 3) -> Joint:
     )
 
 
-def simulated(joint: Joint, patients: int, each: int, rng: np.random.Generator) -> Table:
-    """Records drawn from a joint course, some values missing."""
+def simulated(joint: Joint, patients: int, each: int, rng: np.random.Generator, swing: float = 0.0) -> Table:
+    """Records drawn from a joint course, some values missing; the target's variance around its level is log-normal."""
     labs, values, times = joint.levels.shape[0], [], []
     for _ in range(patients):
+        size = np.ones(labs)
+        size[0] = np.exp(0.5 * (swing * rng.standard_normal() - swing**2 / 2))
+        swung = np.outer(size, size)
         time = np.cumsum(rng.exponential(40.0, each) + 1.0)
         gap = np.abs(time[:, None] - time)
-        cov = np.kron(np.ones((each, each)), joint.levels) + np.kron(np.eye(each), joint.visits)
+        cov = np.kron(np.ones((each, each)), joint.levels) + np.kron(np.eye(each), swung * joint.visits)
         for drift, memory in zip(joint.drifts, joint.memory_days, strict=True):
-            cov += np.kron(np.exp(-gap / memory), drift)
+            cov += np.kron(np.exp(-gap / memory), swung * drift)
         drawn = np.linalg.cholesky(cov) @ rng.standard_normal(each * labs)
         values.append(drawn.reshape(each, labs) + joint.means)
         times.append(time)
@@ -83,7 +86,7 @@ def test_the_joint_course_is_the_gaussian_conditional_mean_and_deviation() -> No
         total = joint.levels[0, 0] + joint.visits[0, 0] + joint.drifts[:, 0, 0].sum()
         left = total - to_visit @ np.linalg.solve(among, to_visit)
         mean = base[0] + to_visit @ np.linalg.solve(among, value)
-        assert predicted[visit] == pytest.approx([mean, np.sqrt(left)])
+        assert predicted[visit] == pytest.approx([mean, np.sqrt(left), mean])
 
 
 def test_a_visit_is_predicted_without_its_own_target_and_without_other_patients() -> None:
@@ -113,6 +116,57 @@ def test_what_is_learnt_predicts_nearly_as_well_as_the_truth() -> None:
     )
     assert error < 1.1 * least
     assert error < 0.8 * np.var(truth)
+
+
+def test_a_swing_is_integrated_out() -> None:
+    """Against the sum over many sizes of the swing, each weighed by the density of the patient's own targets."""
+    rng = np.random.default_rng(3)
+    joint = replace(a_joint(rng), swing=1.0)
+    table = simulated(joint, 4, 6, rng, swing=1.0)
+    rows = np.arange(24)
+    predicted = predict_joint(joint, table, rows)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(41)
+    each, fits = [], []
+    for node in nodes:
+        size = np.ones(3)
+        size[0] = np.exp(0.5 * (node - 0.5))
+        swung = np.outer(size, size)
+        steady = replace(joint, drifts=joint.drifts * swung, visits=joint.visits * swung, swing=0.0)
+        each.append(predict_joint(steady, table, rows))
+        fits.append([_log_density(steady, table, row) for row in rows])
+    weight = np.exp(np.array(fits) - np.max(fits, axis=0)) * weights[:, None]
+    weight /= weight.sum(axis=0)
+    mean, deviation = np.stack(each)[:, :, 0], np.stack(each)[:, :, 1]
+    middle = (weight * mean).sum(axis=0)
+    spread = np.sqrt((weight * (deviation**2 + (mean - middle) ** 2)).sum(axis=0))
+    assert predicted[:, 0] == pytest.approx(middle, abs=0.03)
+    assert predicted[:, 1] == pytest.approx(spread, rel=0.1)
+    assert np.abs(predicted[:, 0] - predicted[:, 2]).max() > 0.05  # it matters
+
+
+def _log_density(joint: Joint, table: Table, row: int) -> float:
+    """Of everything a visit is told by."""
+    values = np.hstack([table.told, take(table.values[:, 0], table.own)])[row]
+    told = np.flatnonzero(~np.isnan(values))
+    lab, away = table.lab[told], table.away[row, told]
+    base = joint.means[0] + np.array([0.1, 0.0, 0.0])
+    among = joint.covariance((lab[:, None], lab[None, :]), np.abs(away[:, None] - away))
+    rest = values[told] - base[lab]
+    return float(-0.5 * rest @ np.linalg.solve(among, rest) - 0.5 * np.linalg.slogdet(among)[1])
+
+
+@pytest.mark.parametrize("swing", [0.0, 1.3])
+def test_patients_who_swing_differently_are_found(swing: float) -> None:
+    rng = np.random.default_rng(7)
+    joint = replace(a_joint(rng), coefficients=np.zeros(1))
+    learnt = fit_joint(simulated(joint, 400, 8, rng, swing), rng)
+    assert (learnt.swing > 0.0) == (swing > 0.0)
+    if swing:
+        fresh = simulated(joint, 400, 8, rng, swing)
+        rows = np.flatnonzero(~np.isnan(fresh.values[:, 0]))
+        found, truth = predict_joint(learnt, fresh, rows), fresh.values[rows, 0]
+        told, alike = np.abs(found[:, 0] - truth), np.abs(found[:, 2] - truth)
+        assert told.mean() < alike.mean()
 
 
 def test_a_stored_joint_course_is_the_same() -> None:
