@@ -1,6 +1,6 @@
 """What a recalibrated cut-off releases in the months after, over many simulated hospitals.
 
-    python bench/recalibration.py [--hospitals 240] [--patients 500] [--scatter 0.5] [--always]
+    python bench/recalibration.py [--hospitals 120] [--patients 500] [--scatter 0.5] [--always]
 
 One model (claim `later`, level 0.25, tolerance 0.8) is fitted once. In every hospital new patients are watched for 36
 months, in which measured targets scatter more by so many points (with `--always` also those before). The first half of
@@ -67,7 +67,7 @@ def main() -> None:
     from safeimpute.scoring.scorer import Scorer
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--hospitals", type=int, default=240)
+    parser.add_argument("--hospitals", type=int, default=120)
     parser.add_argument("--patients", type=int, default=500)
     parser.add_argument("--scatter", type=float, default=0.5)
     parser.add_argument("--always", action="store_true")

@@ -289,7 +289,7 @@ def first(state: Any) -> Any:
         lambda state: first(state).update(trees=first(state)["probability"]),  # of another number of columns
         lambda state: first(state).update(trees=[7]),
         lambda state: first(state).update(weights={}),
-        lambda state: first(state)["weights"].update(course=float("nan")),
+        lambda state: first(state)["weights"].update(trees=float("nan")),
         lambda state: first(state).update(block_visits=0),
         lambda state: first(state).update(calendar="yes"),
         lambda state: first(state)["source"].update(target=1),
@@ -298,6 +298,9 @@ def first(state: Any) -> Any:
         lambda state: first(state)["source"].update(analogues=-1),
         lambda state: first(state)["source"]["panel"].update(radius=float("nan")),
         lambda state: first(state)["source"]["course"]["variances"].update(memory_days=0.0),
+        lambda state: first(state)["source"]["joint"].update(swing=50.0),
+        lambda state: first(state)["source"]["joint"].update(swing=-1.0),
+        lambda state: first(state)["source"]["joint"].update(swing="much"),
         lambda state: first(state)["tolerance"].update(absolute="wide"),
         lambda state: state["measuring"].update(folds=[]),
         lambda state: state["measuring"]["folds"][0].update(members=[]),

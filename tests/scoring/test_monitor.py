@@ -132,7 +132,7 @@ def test_a_recalibrated_cutoff_keeps_the_level_where_the_old_one_does_not(
     place: tuple[Scorer, NightLedger], tmp_path: Path, scatter: float
 ) -> None:
     """Twelve hospitals of new patients. Where targets scatter more, little can be released, and of that a little more
-    than the level is unacceptable (docs/scoring.md has the figures of 240 hospitals).
+    than the level is unacceptable (docs/scoring.md has the figures of 120 hospitals).
     """
     scorer, _ = place
     found = [

@@ -33,7 +33,7 @@ from safeimpute.splits.questions import question_for
 from safeimpute.systems.best.system import FrozenBest
 from safeimpute.systems.protocol import Estimates
 
-FORMAT = 6
+FORMAT = 7
 MANIFEST = "model.json"
 TENSORS = "arrays.safetensors"
 STATE = "state.json"

@@ -109,8 +109,8 @@ def _look_at_joint(joint: Joint, labs: int, attributes: int) -> None:
     _require(joint.means.shape == (1 + attributes, labs) and _all_finite(joint), "the joint course")
     _require(joint.memory_days.ndim == 1 and bool((joint.memory_days > 0).all()), "the joint course")
     _require(joint.drifts.shape == (len(joint.memory_days), labs, labs), "the joint course")
-    _require(0.0 <= joint.swing <= LARGEST_SWING, "the joint course")
-    for matrix, least in ((joint.visits, 1e-9), (joint.levels, -1e-9), *((d, -1e-9) for d in joint.drifts)):
+    _require(_is_number(joint.swing) and 0.0 <= joint.swing <= LARGEST_SWING, "the joint course")
+    for matrix, least in ((joint.visits, 1e-6), (joint.levels, -1e-9), *((d, -1e-9) for d in joint.drifts)):
         _require(matrix.shape == (labs, labs) and np.allclose(matrix, matrix.T), "the joint course")
         _require(float(np.linalg.eigvalsh(matrix)[0]) >= least, "the joint course")
 

@@ -18,8 +18,9 @@ from safeimpute.records.history import NONE
 
 LARGEST = 5.0  # standard units; beyond it a value counts as this
 CELLS_AT_ONCE = 500_000  # of the matrices solved at once: bounds memory
-LARGEST_SWING = 3.0
+LARGEST_SWING = 1.5
 SWINGS = 5  # sizes of a patient's own swing that the integral over it is a sum of
+ROUNDING = 1e-9  # of a variance, so that no factor fails by rounding
 FAR = 1e8  # variance of a row that only rides along in a factor
 
 
@@ -167,8 +168,8 @@ def _given(beside: _Beside, own: FloatArray, swing: float) -> tuple[FloatArray, 
     table[:, -1, :count] = np.where(beside.there, own - said[:, :count], 0.0)
     table[:, -1, -1] = FAR
     places = np.arange(count)
-    table[:, places, places] += np.where(beside.there, 0.0, 1.0)
-    table[:, count, count] = np.maximum(table[:, count, count], 1e-6) + 1e-9
+    table[:, places, places] += np.where(beside.there, ROUNDING * table[:, places, places], 1.0)
+    table[:, count, count] = np.maximum((1.0 + ROUNDING) * table[:, count, count], 1e-6)
     factor = np.linalg.cholesky(table)
     to_visit, away = factor[:, count, :count], factor[:, -1, :count]
     mean = said[:, count] + (to_visit * away).sum(axis=1)
