@@ -39,17 +39,17 @@ swing of their own).
 ALSO = """
 ## Also measured
 
-- The demo (`python bench/core_checks.py demo`): of 821 missing
-  cholesterol values 385 to 434 are released over seeds 0
-  to 9, 403 on average (sd 17; before patients had a swing of their own 284 to 452, sd 44). The first build released 388, 203 and 271 at seeds 0, 1 and 2.
-- A stored cut-off, measured before the joint course (`python bench/core_checks.py score`, 20 shifted cohorts of 3,000 patients, MIMIC-IV shape, tolerance
-  0.45, as many new patients scored; 37 % of all imputations are risky): found in 20 of 20 at level 0.3 (pooled share
-  0.301, power 0.83), 20 of 20 at 0.2 (0.203, 0.53) and 18 of 20 at 0.1 (0.098, 0.12). With 90 % confidence: 20 of 20 at
-  0.3 (0.277, power 0.76, above the level in one), 16 of 20 at 0.2 (0.167, 0.29, in none), none at 0.1. The first build
-  found one in 1 of 20 at 0.3.
-- Power before and after the last change of the fit (a patient's own swing, faster trees), 77 splits of both, mean over
-  the data sets: 0.188 -> 0.185 at 0.05 (difference -0.003 ± 0.004), 0.358 -> 0.369 at 0.1 (+0.011 ± 0.008), 0.726 -> 0.729
-  at 0.2 (+0.003 ± 0.003). The first build was not measured at 0.05.
+- The demo (`python bench/core_checks.py demo`): of 821 missing cholesterol values 385 to 434 are released over
+  seeds 0 to 9, 403 on average (sd 17; before patients had a swing of their own 284 to 452, sd 44). The first build
+  released 388, 203 and 271 at seeds 0, 1 and 2.
+- A stored cut-off, measured before the joint course (`python bench/core_checks.py score`, 20 shifted cohorts of
+  3,000 patients, MIMIC-IV shape, tolerance 0.45, as many new patients scored; 37 % of all imputations are risky):
+  found in 20 of 20 at level 0.3 (pooled share 0.301, power 0.83), 20 of 20 at 0.2 (0.203, 0.53) and 18 of 20 at 0.1
+  (0.098, 0.12). With 90 % confidence: 20 of 20 at 0.3 (0.277, power 0.76, above the level in one), 16 of 20 at 0.2
+  (0.167, 0.29, in none), none at 0.1. The first build found one in 1 of 20 at 0.3.
+- Power before and after the last change of the fit (a patient's own swing, faster trees), 77 splits of both, mean
+  over the data sets: 0.188 -> 0.185 at 0.05 (difference -0.003 ± 0.004), 0.358 -> 0.369 at 0.1 (+0.011 ± 0.008),
+  0.726 -> 0.729 at 0.2 (+0.003 ± 0.003). The first build was not measured at 0.05.
 - A million visits with ten labs: see [scaling.md](scaling.md).
 """
 

@@ -95,7 +95,7 @@ def each(found: list[dict[str, Any]], method: str, *path: str) -> np.ndarray:
 
 def there(values: np.ndarray) -> np.ndarray:
     """Those of splits on which the method ran."""
-    return values[~np.isnan(values)]
+    return np.asarray(values[~np.isnan(values)])
 
 
 def mean_se(values: np.ndarray, digits: int = 3) -> str:

@@ -133,7 +133,7 @@ def test_a_swing_is_integrated_out() -> None:
         swung = np.outer(size, size)
         steady = replace(joint, drifts=joint.drifts * swung, visits=joint.visits * swung, swing=0.0)
         each.append(predict_joint(steady, table, rows))
-        fits.append([_log_density(steady, table, row) for row in rows])
+        fits.append([_log_density(steady, table, row) for row in range(24)])
     weight = np.exp(np.array(fits) - np.max(fits, axis=0)) * weights[:, None]
     weight /= weight.sum(axis=0)
     mean, deviation = np.stack(each)[:, :, 0], np.stack(each)[:, :, 1]
