@@ -130,6 +130,8 @@ def _second_mode(own: Conversion, other: Conversion, measured: FloatArray) -> in
     ours, theirs = np.log(ours[sound]), np.log(theirs[sound])
     cut = _valley(ours)
     lower, upper = ours <= cut, ours > cut
+    if lower.all() or upper.all():  # one value throughout
+        return 0
     low, high = float(np.median(ours[lower])), float(np.median(ours[upper]))
     foreign, home = (lower, high) if np.median(theirs) > np.median(ours) else (upper, low)
     moved = float(np.median(theirs[foreign]))
