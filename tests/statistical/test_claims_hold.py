@@ -68,6 +68,6 @@ def test_over_cohorts(scenario: str, cohorts: int, floors: dict[float, float]) -
 
 @pytest.mark.full
 def test_a_column_left_out_would_be_caught() -> None:
-    cells = [run_cell(Cell("left out", 300, cohort, "new")) for cohort in range(100, 104)]
+    cells = [run_cell(Cell("left out", 300, cohort, "new")) for cohort in range(100, 106)]
     average = told(cells, "average", 0.2, "same")
-    assert average.pooled > 0.2 + 2 * average.pooled_se  # 0.243 over 40 cohorts; four have a wide error
+    assert average.pooled > 0.2 + 2 * average.pooled_se  # 0.243 over 40 cohorts; six have a wide error

@@ -19,6 +19,7 @@ from safeimpute.records.new_visits import Reading
 from safeimpute.runtime.state import Arrays
 from safeimpute.scoring.frozen import FrozenModel, score_visits
 from safeimpute.settings import BestSettings
+from safeimpute.systems.best.course import Variances
 from safeimpute.systems.best.evidence import Source
 from safeimpute.systems.best.fold_model import PARTS, FoldModel
 from safeimpute.systems.best.joint import LARGEST_SWING, Joint
@@ -28,6 +29,7 @@ FOLDS = (3, 10)
 LARGEST_SEED = 2**63 - 1
 TRIAL_PATIENTS = 24  # enough for some to fall into every fold
 ENDLESS = ("radius",)  # numbers that may be infinite: where nothing is alike, any distance is
+LARGEST_COVARIANCE = 1e4  # of labs in standard units, of which none counts beyond 5
 
 
 def require_sound(model: FrozenModel, reading: Reading) -> None:
@@ -90,6 +92,7 @@ def _look_at_fold(fold: FoldModel, reading: Reading) -> None:
     _require(set(fold.weights) == set(PARTS), "the parts of the blend")
     _require(all(_is_number(each) and 0 <= each <= 1 for each in fold.weights.values()), "the blend")
     _require(_all_finite(source.course) and source.course.variances.memory_days > 0, "the course")
+    _require(_solvable(source.course.variances), "the course")
     _require(source.course.coefficients.ndim == 1, "the course")
     _look_at_joint(source.joint, labs, attributes)
     _require(source.joint.coefficients.shape == source.course.coefficients.shape, "the joint course")
@@ -104,6 +107,16 @@ def _look_at_scaler(scaler: Scaler, width: int) -> None:
     _require(scaler.log.dtype == bool and _all_finite(scaler) and bool((scaler.scale > 0).all()), "its units")
 
 
+def _solvable(variances: Variances) -> bool:
+    """Noise that no other variance drowns: solving with them cannot fail."""
+    spread = variances.steady + variances.drifting
+    return (
+        min(variances.steady, variances.drifting) >= 0.0
+        and variances.noise > 0.0
+        and spread <= 1e6 * variances.noise
+    )
+
+
 def _look_at_joint(joint: Joint, labs: int, attributes: int) -> None:
     """Covariances of the right shape, symmetric and positive: solving with them cannot fail."""
     _require(joint.means.shape == (1 + attributes, labs) and _all_finite(joint), "the joint course")
@@ -112,6 +125,7 @@ def _look_at_joint(joint: Joint, labs: int, attributes: int) -> None:
     _require(_is_number(joint.swing) and 0.0 <= joint.swing <= LARGEST_SWING, "the joint course")
     for matrix, least in ((joint.visits, 1e-6), (joint.levels, -1e-9), *((d, -1e-9) for d in joint.drifts)):
         _require(matrix.shape == (labs, labs) and np.allclose(matrix, matrix.T), "the joint course")
+        _require(float(np.abs(matrix).max(initial=0.0)) <= LARGEST_COVARIANCE, "the joint course")
         _require(float(np.linalg.eigvalsh(matrix)[0]) >= least, "the joint course")
 
 
