@@ -25,7 +25,7 @@ over the five splits.
 
 {note}
 
-The CPU seconds are of a machine on which sixteen such fits ran at once. LightGBM (on lag features) has the same visible
+CPU seconds are of a machine on which ten or sixteen fits ran at once. LightGBM (on lag features) has the same visible
 values; where its ratio is above 1 it is the more accurate. On PBC cholesterol that lies in the upper quarter, above
 all in the few values over 470 mg/dL; the middle and lower values are imputed alike (looked at before patients had a
 swing of their own).
