@@ -6,7 +6,7 @@ BASELINES := .venv-baselines
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-full lint types house bench study results benchmark pictures baselines docs examples wheel clean
+.PHONY: demo test test-full lint types house bench study results benchmark pictures baselines reproduce docs examples wheel clean
 
 demo: $(VENV)/.demo
 	$(BIN)/safeimpute demo
@@ -18,8 +18,8 @@ test-full: $(VENV)/.full $(BASELINES)/.done
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m full
 
 lint: $(VENV)/.test
-	$(BIN)/ruff format --check src tests bench examples
-	$(BIN)/ruff check src tests bench examples
+	$(BIN)/ruff format --check src tests tools examples lab
+	$(BIN)/ruff check src tests tools examples lab
 	$(BIN)/lint-imports --no-cache
 
 types: $(VENV)/.test
@@ -27,35 +27,43 @@ types: $(VENV)/.test
 
 # Counts of the code's shape, the walk of one run, and the picture of the packages in docs/architecture.md.
 house: $(VENV)/.test
-	$(BIN)/python bench/house.py . --picture docs/images/packages.svg
-	$(BIN)/python bench/walk.py .
+	$(BIN)/python tools/house.py . --picture docs/images/packages.svg
+	$(BIN)/python tools/walk.py .
+
+LAB := $(BIN)/python -m safeimpute_lab
 
 bench: $(VENV)/.full
-	$(BIN)/python bench/value_edges.py
-	$(BIN)/python bench/training.py
-	$(BIN)/python bench/cohort_scale.py
-	$(BIN)/python bench/scoring.py
-	$(BIN)/python bench/scoring.py --patients 1500 --new 202000 --labs 3 --spark
-	$(BIN)/python bench/two_at_once.py
-	$(BIN)/python bench/million.py --visits 125000
-	$(BIN)/python bench/million.py --visits 1000000
+	$(LAB) speed value_edges
+	$(LAB) speed training
+	$(LAB) scale cohort
+	$(LAB) speed scoring
+	$(LAB) speed scoring --patients 1500 --new 202000 --labs 3 --spark
+	$(LAB) speed two_at_once
+	$(LAB) scale million --visits 125000
+	$(LAB) scale million --visits 1000000
 
 study: $(VENV)/.test
-	$(BIN)/python bench/guarantee_rules.py --out out/study --repetitions 2000 --jobs 2
-	$(BIN)/python bench/guarantee_study.py --out out/study --patients 300 --cohorts 40 --jobs 2
-	$(BIN)/python bench/promise_rules.py --out out/study --repetitions 2000 --jobs 2
-	$(BIN)/python bench/guarantee_page.py out/study docs
+	$(LAB) guarantee rules --out out/study --repetitions 2000 --jobs 2
+	$(LAB) guarantee study --out out/study --patients 300 --cohorts 40 --jobs 2
+	$(LAB) guarantee promises --out out/study --repetitions 2000 --jobs 2
+	$(LAB) guarantee page out/study docs
 
 results: $(VENV)/.test
-	$(BIN)/python bench/results.py export
-	$(BIN)/python bench/results.py run
-	$(BIN)/python bench/results.py write
+	$(LAB) evidence results export
+	$(LAB) evidence results run
+	$(LAB) evidence results write
 
 # Every method at its published settings; goes on where it stopped. Hours on a CPU.
 benchmark: $(VENV)/.test $(BASELINES)/.done
-	$(BIN)/python bench/benchmark_data.py out/benchmark
+	$(LAB) evidence tables out/benchmark
 	sh -e out/benchmark/run.sh
-	$(BIN)/python bench/benchmark_page.py out/benchmark
+
+# The paper's tables and figures on the bundled visits; goes on where it stopped. Hours on a CPU.
+reproduce: $(VENV)/.test $(BASELINES)/.done
+	mkdir -p out
+	$(BIN)/python -c "from safeimpute.visits.examples import load_pbc; load_pbc().write_parquet('out/pbc.parquet')"
+	$(BIN)/safeimpute reproduce out/pbc.parquet --target cholesterol --tolerance 20% --fdr 0.2 --unit mg/dL \
+	  --protocol mayo --force -o out/reproduced
 
 # HyperImpute and GAIN need older libraries: an environment of their own, pinned to the last package.
 baselines: $(BASELINES)/.done
@@ -67,38 +75,38 @@ docs: $(VENV)/.docs
 
 # Every example anew, with the figures the site shows; those on clinical data need SAFEIMPUTE_DATA.
 examples: $(VENV)/.demo
-	OMP_NUM_THREADS=1 $(BIN)/python bench/run_examples.py --figures docs/images/examples
+	OMP_NUM_THREADS=1 $(BIN)/python tools/run_examples.py --figures docs/images/examples
 
 # Wheel and source in dist/, and the wheel tried in an environment of its own, extras resolved.
 wheel: $(VENV)/.test
 	$(BIN)/pip install --quiet build
-	$(BIN)/python bench/package.py dist --clean --extras
+	$(BIN)/python tools/package.py dist --clean --extras
 
 pictures: $(VENV)/.test demo
-	$(BIN)/python bench/pictures.py out/demo docs/images
+	$(BIN)/python tools/pictures.py out/demo docs/images
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -e .
 	touch $@
 
-$(VENV)/.test: pyproject.toml constraints.txt
+$(VENV)/.test: pyproject.toml lab/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -e '.[test]'
+	$(BIN)/pip install --quiet -e '.[test]' -e lab
 	touch $@ $(VENV)/.demo
 
-$(VENV)/.docs: pyproject.toml constraints.txt
+$(VENV)/.docs: pyproject.toml lab/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -e '.[docs]'
+	$(BIN)/pip install --quiet -e '.[docs]' -e lab
 	touch $@ $(VENV)/.demo
 
 $(VENV)/.full: $(VENV)/.test
-	$(BIN)/pip install --quiet -e '.[full]'
+	$(BIN)/pip install --quiet -e '.[full]' -e lab
 	touch $@ $(VENV)/.docs
 
-$(BASELINES)/.done: baselines-requirements.txt constraints.txt
+$(BASELINES)/.done: lab/baselines-requirements.txt constraints.txt
 	test -x $(BASELINES)/bin/python || $(PYTHON) -m venv $(BASELINES)
-	$(BASELINES)/bin/pip install --quiet --no-deps -r baselines-requirements.txt
+	$(BASELINES)/bin/pip install --quiet --no-deps -r lab/baselines-requirements.txt
 	touch $@
 
 clean:

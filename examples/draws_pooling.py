@@ -15,7 +15,7 @@ import polars as pl
 from looks import LEVEL, MEASURED, RELEASED, WITHHELD, save, told
 
 import safeimpute as si
-from safeimpute.records.simulate import simulate
+from safeimpute.visits.examples import simulate
 
 DRAWS, LIMIT = 20, 8.0  # HbA1c of 8 % or more: how many visits?
 Interval = tuple[float, float, float]

@@ -15,14 +15,10 @@ import polars as pl
 from looks import LEVEL, RELEASED, WITHHELD, save, told
 
 import safeimpute as si
-from safeimpute.records.simulate import simulate
+from safeimpute.visits.examples import simulate
 
 TOLERANCE, ALLOWED = 1.0, 0.2
-BANDS = {
-    "no own value": (0, 1),
-    "1 to 2 own values": (1, 3),
-    "3 or more": (3, 999),
-}  # of the patient, anywhere
+BANDS = {"no own value": (0, 1), "1 to 2 own values": (1, 3), "3 or more": (3, 999)}  # of the patient, anywhere
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 from looks import LEVEL, MEASURED, RELEASED, WITHHELD, save, told
 
-from safeimpute.records.bundled import load_pbc
+from safeimpute.visits.examples import load_pbc
 
 LEVELS = "0.1,0.2,0.3"
 
@@ -41,9 +41,7 @@ def draw(audit: dict[str, Any], folder: Path) -> None:
     asked = [100 * row["fdr"] for row in levels]
     pooled = [100 * (row["pooled"] or 0) for row in levels]
     three = [300 * (row["fdp"]["se"] or 0) for row in levels]
-    bars = left.bar(
-        range(len(levels)), pooled, yerr=three, width=0.5, color=RELEASED, ecolor=MEASURED, capsize=4
-    )
+    bars = left.bar(range(len(levels)), pooled, yerr=three, width=0.5, color=RELEASED, ecolor=MEASURED, capsize=4)
     for bar, share in zip(bars, pooled, strict=True):
         left.annotate(f"{share:.0f} %", (bar.get_x() + 0.25, 1.5), ha="center", color="white")
     for place, level in enumerate(asked):
@@ -59,9 +57,7 @@ def draw(audit: dict[str, Any], folder: Path) -> None:
     groups = [row for row in audit["groups"][1]["rows"] if row["fdp"] is not None]
     three = [300 * (row["fdp"]["se"] or 0) for row in groups]
     shares = [100 * row["fdp"]["mean"] for row in groups]
-    right.barh(
-        [row["group"] for row in groups], shares, xerr=three, color=WITHHELD, ecolor=MEASURED, capsize=3
-    )
+    right.barh([row["group"] for row in groups], shares, xerr=three, color=WITHHELD, ecolor=MEASURED, capsize=3)
     right.invert_yaxis()
     right.axvline(asked[1], color=LEVEL, linewidth=2)
     right.set_title(f"Groups at level {asked[1]:.0f} %: not promised")

@@ -54,9 +54,7 @@ def what_became(axes: "Axes", table: "pl.DataFrame") -> None:
     colours = [RELEASED] + [WITHHELD] * len(reasons)
     bars = axes.barh(range(len(rows)), [count for _, count in rows], color=colours, height=0.6)
     axes.bar_label(bars, padding=4)
-    axes.set_yticks(
-        range(len(rows)), [name if name == "released" else f"withheld:\n{name}" for name, _ in rows]
-    )
+    axes.set_yticks(range(len(rows)), [name if name == "released" else f"withheld:\n{name}" for name, _ in rows])
     axes.invert_yaxis()
     axes.margins(x=0.15)
     axes.set_title(f"{len(table):,} missing values")
@@ -72,12 +70,6 @@ def course(axes: "Axes", measured: "pl.DataFrame", imputed: "pl.DataFrame", lab:
         if released:
             axes.vlines(rows["time"], rows["lower"], rows["upper"], color=edge, linewidth=1.2)
         axes.plot(
-            rows["time"],
-            rows["value"],
-            "D",
-            markerfacecolor=face,
-            markeredgecolor=edge,
-            markersize=6,
-            label=name,
+            rows["time"], rows["value"], "D", markerfacecolor=face, markeredgecolor=edge, markersize=6, label=name
         )
     axes.legend(loc="best", fontsize=8.5)

@@ -27,11 +27,7 @@ def main() -> None:
     source = Path(os.environ["SAFEIMPUTE_DATA"]) / "mimic4_demo"
     visits = si.read_visits(cohort(source, chosen.out / "visits.parquet"))
     imputer = si.SafeImputer(
-        target="creatinine",
-        tolerance="20% or 0.2",
-        fdr=0.2,
-        attributes=("sex", "age"),
-        best={"effort": "light"},
+        target="creatinine", tolerance="20% or 0.2", fdr=0.2, attributes=("sex", "age"), best={"effort": "light"}
     )
     table = imputer.fit(visits).impute(visits)
     table.write_csv(chosen.out / "imputations.csv")
@@ -52,9 +48,7 @@ def draw(visits: pl.DataFrame, table: pl.DataFrame, folder: Path) -> None:
     """What became of the missing values, and the three weeks in which most were released."""
     most = (-1, pl.lit(value=True))
     for patient, time in table.filter("released").select("subject_id", "time").iter_rows():
-        span = (pl.col("subject_id") == patient) & pl.col("time").is_between(
-            time - WEEKS / 2, time + WEEKS / 2
-        )
+        span = (pl.col("subject_id") == patient) & pl.col("time").is_between(time - WEEKS / 2, time + WEEKS / 2)
         most = max(most, (int(table.filter(span)["released"].sum()), span), key=lambda each: each[0])
     start = visits.filter(most[1])["time"].min()
     days = ((pl.col("time") - start).dt.total_hours() / 24).alias("time")  # the demo's dates are shifted

@@ -48,9 +48,7 @@ def draw(visits: Path, summary: dict[str, object], folder: Path) -> None:
     labs = ["weight", *LABS.split(",")]
     shares = [100 * float(table[lab].is_not_null().mean() or 0) for lab in labs]  # type: ignore[arg-type]
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), width_ratios=(1.3, 1))
-    bars = left.barh(
-        [lab.replace("_", " ") for lab in labs], shares, color=[MEASURED] + [WITHHELD] * len(LABS)
-    )
+    bars = left.barh([lab.replace("_", " ") for lab in labs], shares, color=[MEASURED] + [WITHHELD] * len(LABS))
     left.bar_label(bars, fmt="%.0f %%", padding=4)
     left.invert_yaxis()
     left.set_title(f"Measured at … of {len(table)} visits")

@@ -17,7 +17,7 @@ import polars as pl
 from looks import course, save, told, what_became
 
 import safeimpute as si
-from safeimpute.records.bundled import load_pbc
+from safeimpute.visits.examples import load_pbc
 
 MMOL = 38.67  # mg/dL of cholesterol in one mmol/L
 

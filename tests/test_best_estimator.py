@@ -8,11 +8,12 @@ import polars as pl
 import pytest
 
 from helpers.scored_cohorts import KEYS, LEVEL, TOLERANCE, cohort_of, fit_visits, fitted_cohort
+from helpers.unseen import unseen
 from safeimpute import SafeImputer
 from safeimpute.errors import GuaranteeRefused, NotFittedError, OptionError, VisitsError
-from safeimpute.records.imputations import COLUMNS
-from safeimpute.records.simulate import simulate
 from safeimpute.selection.reasons import RISK_ABOVE_CUTOFF
+from safeimpute.visits.examples import simulate
+from safeimpute.visits.imputations import COLUMNS
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +36,7 @@ def test_defaults() -> None:
 def test_one_row_per_missing_target(fitted: SafeImputer, visits: pl.DataFrame) -> None:
     table = fitted.impute(visits)
     assert tuple(table.columns) == COLUMNS
-    assert (
-        table.select(KEYS).sort(KEYS).equals(visits.filter(pl.col("hba1c").is_null()).select(KEYS).sort(KEYS))
-    )
+    assert table.select(KEYS).sort(KEYS).equals(visits.filter(pl.col("hba1c").is_null()).select(KEYS).sort(KEYS))
     assert table["value"].is_finite().all()
     assert (table["lower"] <= table["value"]).all()
     assert (table["value"] <= table["upper"]).all()
@@ -113,10 +112,7 @@ def test_row_and_column_order_change_nothing(fitted: SafeImputer, visits: pl.Dat
 
 
 def test_levels_may_change_before_the_first_look_only(fitted: SafeImputer, visits: pl.DataFrame) -> None:
-    imputer = copy(fitted)
-    imputer.looked_ = None
-    for stale in ("scorer_", "decision_"):
-        vars(imputer).pop(stale, None)
+    imputer = unseen(fitted)
     strict = imputer.set_params(fdr=0.1).impute(visits)
     assert strict["released"].sum() < fitted.impute(visits)["released"].sum()
     for change in ({"fdr": 0.2}, {"promise": "confident"}):
@@ -127,8 +123,7 @@ def test_levels_may_change_before_the_first_look_only(fitted: SafeImputer, visit
 
 
 def test_confidence_releases_less(fitted: SafeImputer, visits: pl.DataFrame) -> None:
-    imputer = copy(fitted)
-    imputer.looked_ = None
+    imputer = unseen(fitted)
     confident = imputer.set_params(promise="confident", confidence=0.9).impute(visits)
     assert confident["released"].sum() <= fitted.impute(visits)["released"].sum()
     assert "With 90 % confidence" in imputer.promised().promise
@@ -192,7 +187,5 @@ def test_too_small_tables_are_refused_before_any_work() -> None:
     few = simulate("mimic4", np.random.default_rng(1), patients=8).visits
     said: list[str] = []
     with pytest.raises((VisitsError, GuaranteeRefused), match=r"patients|equal weight"):
-        SafeImputer(target="hba1c", tolerance=1.0, fdr=0.5).fit(
-            few, progress=lambda what, _: said.append(what)
-        )
+        SafeImputer(target="hba1c", tolerance=1.0, fdr=0.5).fit(few, progress=lambda what, _: said.append(what))
     assert not [stage for stage in said if "fold" in stage]

@@ -40,11 +40,7 @@ def test_a_run_with_draws_leaves_all_of_it(folder: Path) -> None:
     assert f"Draws: 4 of each of {missing:,} missing values" in told
     assert len(pl.read_parquet(folder / "out/draws.parquet")) == 4 * missing
     summary = json.loads((folder / "out/draws.json").read_text())
-    assert [each["quantity"] for each in summary["tipping"]] == [
-        "mean",
-        "share at or above 7.5",
-        "slope on age",
-    ]
+    assert [each["quantity"] for each in summary["tipping"]] == ["mean", "share at or above 7.5", "slope on age"]
     assert [row["delta"] for row in summary["tipping"][0]["rows"]] == [-1, -0.5, 0, 0.5, 1]
     assert 0.75 < summary["coverage"]["0.9"] < 1
     long = pl.read_csv(folder / "out/mice_long.csv")
@@ -57,15 +53,9 @@ def test_a_run_with_draws_leaves_all_of_it(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("told", "said"),
-    [
-        (("--limit", 7.5), "give --delta"),
-        (("--mice",), "--draws 20"),
-        (("--delta", "a,b"), "is not a list of numbers"),
-    ],
+    [(("--limit", 7.5), "give --delta"), (("--mice",), "--draws 20"), (("--delta", "a,b"), "is not a list of numbers")],
 )
-def test_what_makes_no_sense_is_refused_before_the_fit(
-    folder: Path, told: tuple[object, ...], said: str
-) -> None:
+def test_what_makes_no_sense_is_refused_before_the_fit(folder: Path, told: tuple[object, ...], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         invoke("run", folder / "visits.parquet", *LEVELS, *told, "-o", folder / "never")
     assert not (folder / "never").exists()

@@ -8,16 +8,11 @@ import polars as pl
 import pytest
 
 from safeimpute import SafeImputer
-from safeimpute.errors import (
-    GuaranteeRefused,
-    ModelFolderError,
-    NotFittedError,
-    OptionError,
-    VisitsError,
-)
-from safeimpute.records.imputations import COLUMNS
-from safeimpute.records.visits import ColumnChoice, prepare_visits
+from safeimpute.errors import GuaranteeRefused, ModelFolderError, NotFittedError, OptionError, VisitsError
 from safeimpute.settings import GcnSettings, PaperSettings
+from safeimpute.visits.columns import ColumnChoice
+from safeimpute.visits.imputations import COLUMNS
+from safeimpute.visits.visits import prepare_visits
 
 QUICK = PaperSettings(gcn=GcnSettings(epochs=80))
 

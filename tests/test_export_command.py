@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from helpers.review_run import QUICK
 from safeimpute.cli import app
 from safeimpute.errors import InputError
-from safeimpute.records.bundled import load_pbc
-from safeimpute.runtime.files import sha256_of
+from safeimpute.machine.files import sha256_of
+from safeimpute.visits.examples import load_pbc
 from safeimpute.web.decisions import DecisionLog, Imputation, log_beside
 
 RUN = ["--target", "cholesterol", "--tolerance", "20%", "--fdr", "0.25", "--unit", "mg/dL", "--quiet"]
@@ -133,9 +133,7 @@ def test_no_guarantee_stands_in_every_resource(place: Path) -> None:
         entries = [entry["resource"] for line in file for entry in json.loads(line)["entry"]]
     found = [each for each in entries if each["resourceType"] == "Observation"]
     assert all(each["meta"]["tag"][-1]["code"] == "no-guarantee" for each in found)
-    assert {each["note"][0]["text"] for each in found} == {
-        "No guarantee: the levels were chosen after looking."
-    }
+    assert {each["note"][0]["text"] for each in found} == {"No guarantee: the levels were chosen after looking."}
 
 
 @pytest.mark.parametrize(

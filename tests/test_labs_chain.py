@@ -48,9 +48,7 @@ def test_the_folder_holds_long_and_wide_tables_and_a_folder_per_lab(folder: Path
     run, summary = folder / "run", summary_of(folder)
     long = pl.read_parquet(run / "imputations.parquet")
     assert summary["missing"] == len(long)
-    assert (
-        summary["released"] == long["released"].sum() == sum(s["released"] for s in summary["labs"].values())
-    )
+    assert summary["released"] == long["released"].sum() == sum(s["released"] for s in summary["labs"].values())
     wide = pl.read_parquet(run / "filled.parquet")
     assert sum(wide[f"{lab}_released"].sum() for lab in LABS) == summary["released"]
     for lab, line in summary["labs"].items():
@@ -80,30 +78,12 @@ def test_new_visits_are_scored_against_all_labs(folder: Path) -> None:
     assert "first missing at" in said
     assert "second missing at" in said
     with pytest.raises(OptionError, match="one lab at a time"):
-        typed(
-            "score",
-            str(folder / "run" / "model"),
-            str(folder / "visits.parquet"),
-            "-o",
-            "x",
-            "--engine",
-            "spark",
-        )
+        typed("score", str(folder / "run" / "model"), str(folder / "visits.parquet"), "-o", "x", "--engine", "spark")
 
 
 def test_another_level_is_a_second_look_of_every_lab(folder: Path) -> None:
     out = folder / "again"
-    typed(
-        "rerun",
-        str(folder / "run"),
-        "--tolerance",
-        "first=2,second=15%",
-        "--fdr",
-        "0.3",
-        "--out",
-        str(out),
-        "-q",
-    )
+    typed("rerun", str(folder / "run"), "--tolerance", "first=2,second=15%", "--fdr", "0.3", "--out", str(out), "-q")
     summary = json.loads((out / "summary.json").read_text())
     assert summary["second_look"]
     assert not summary["promise"]
@@ -112,10 +92,12 @@ def test_another_level_is_a_second_look_of_every_lab(folder: Path) -> None:
 
 def test_one_page_reviews_all_labs(folder: Path) -> None:
     review = pytest.importorskip("helpers.review_client")
-    from safeimpute.web.server import app_over, log_beside, open_reviews
+
+    from safeimpute.web.app import create_app, open_reviews
+    from safeimpute.web.decisions import log_beside
 
     run = folder / "run"
-    page = app_over(run, open_reviews(run), review.ACCESS)
+    page = create_app(run, open_reviews(run), review.ACCESS)
     with review.TestClient(page, base_url=review.BASE, headers={"origin": review.BASE}) as client:
         assert client.get("/labs/1/api/run").status_code == 403
         first = client.get(f"/?token={review.ACCESS.token}")
@@ -125,9 +107,7 @@ def test_one_page_reviews_all_labs(folder: Path) -> None:
         assert told["target"] == "second"
         assert [each["lab"] for each in told["labs"]] == list(LABS)
         assert client.get("/report").status_code == client.get("/labs/2/report").status_code == 200
-        released = pl.read_parquet(run / "labs" / "02-second" / "imputations.parquet")["released"].arg_true()[
-            0
-        ]
+        released = pl.read_parquet(run / "labs" / "02-second" / "imputations.parquet")["released"].arg_true()[0]
         given = {"imputation": int(released), "kind": "accept", "reviewer": "a"}
         assert client.post("/labs/2/api/decisions", json=given).json()["progress"]["accepted"] == 1
         assert client.get("/labs/1/api/run").json()["progress"]["accepted"] == 0
@@ -142,9 +122,7 @@ def test_evaluate_has_each_lab_and_all_of_them(folder: Path, over: str) -> None:
     out = folder / f"evaluation-{over}.json"
     more = ["--fdr", "0.2,0.3", "--splits", "2", "--over", over, "--json", str(out)]
     quick = ["--config", str(folder / "quick.toml")]
-    typed(
-        "evaluate", str(folder / "visits.parquet"), *TOLD, *more, *quick, "--out", str(folder / f"e-{over}")
-    )
+    typed("evaluate", str(folder / "visits.parquet"), *TOLD, *more, *quick, "--out", str(folder / f"e-{over}"))
     found = json.loads(out.read_text())
     assert list(found["labs"]) == list(LABS)
     alone = {"preset", "target", "tolerance", "imputation", "release", "risk_auc", "seconds", "peak_mib"}
@@ -166,16 +144,3 @@ def test_audit_has_each_lab_and_all_of_them(folder: Path) -> None:
     assert list(found["labs"]) == list(LABS)
     assert all(row["fdr"] == 0.2 for row in found["levels"])
     assert "All 2 labs together" in said
-
-
-def test_commands_for_one_lab_say_so(folder: Path) -> None:
-    with pytest.raises(OptionError, match="benchmark takes one lab at a time"):
-        typed(
-            "benchmark",
-            str(folder / "visits.parquet"),
-            *TOLD,
-            "--methods",
-            "mean",
-            "--out",
-            str(folder / "b"),
-        )

@@ -28,7 +28,7 @@ def _packed(folder: Path, names: list[str]) -> tuple[Path, Path]:
 
 def test_what_is_missing_or_strange_is_found(tmp_path: Path) -> None:
     wrong = missing_from(*_packed(tmp_path, ["safeimpute/__init__.py", "tests/test_x.py"]))
-    assert "wheel lacks safeimpute/records/catalogue.toml" in wrong
+    assert "wheel lacks safeimpute/visits/catalogue.toml" in wrong
     assert "wheel lacks safeimpute/__init__.py" not in wrong
     assert "wheel holds tests/test_x.py" in wrong
     assert "source lacks pyproject.toml" in wrong
@@ -45,10 +45,15 @@ def test_the_command_has_the_name_of_the_package() -> None:
     assert named <= set(extras)
 
 
+def test_importing_the_package_changes_nothing_of_the_process() -> None:
+    script = "import os; before = dict(os.environ); import safeimpute; assert dict(os.environ) == before"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 @pytest.mark.full
 def test_the_wheel_works_in_an_environment_of_its_own(tmp_path: Path) -> None:
     pytest.importorskip("build", reason="building needs the extra [full]")
-    command = [sys.executable, str(ROOT / "bench/package.py"), str(tmp_path)]
+    command = [sys.executable, str(ROOT / "tools/package.py"), str(tmp_path)]
     environment = {**os.environ, "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]

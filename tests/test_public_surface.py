@@ -10,6 +10,7 @@ import safeimpute
 def test_the_public_names_are_frozen() -> None:
     names = ["SafeImputeError", "SafeImputer", "hide", "pool", "read_visits", "release"]
     assert sorted(safeimpute.__all__) == names
+    assert dir(safeimpute) == ["SafeImputeError", "SafeImputer", "__version__", *names[2:]]
     assert all(getattr(safeimpute, name) is not None for name in safeimpute.__all__)
     with pytest.raises(AttributeError):
         _ = safeimpute.nothing
@@ -17,6 +18,11 @@ def test_the_public_names_are_frozen() -> None:
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
     code = "import safeimpute, sys; print(sorted({'torch','polars','lightgbm','pyspark'} & set(sys.modules)))"
+    assert _output(code) == "[]\n"
+
+
+def test_who_waits_for_a_scoring_loads_nothing_heavy() -> None:
+    code = "import safeimpute.cli.score_process, sys; print(sorted({'torch','polars','scipy'} & set(sys.modules)))"
     assert _output(code) == "[]\n"
 
 
@@ -43,12 +49,12 @@ def test_the_array_core_runs_without_any_dataframe_library() -> None:
 import sys, pkgutil, importlib
 for absent in ("polars", "pandas", "pyarrow", "pydantic", "typer"):
     sys.modules[absent] = None  # importing it raises ImportError
-for package in ("splits", "neighbours", "systems", "measuring", "selection"):
+for package in ("learning", "selection"):
     root = importlib.import_module(f"safeimpute.{package}")
     for module in pkgutil.walk_packages(root.__path__, root.__name__ + "."):
         importlib.import_module(module.name)
-for module in ("evaluate", "ways", "tipping", "downstream"):
-    importlib.import_module(f"safeimpute.evaluation.{module}")
+for module in ("evaluation.evaluate", "foreign.ranking"):
+    importlib.import_module(f"safeimpute.{module}")
 print("ran")
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -23,5 +23,5 @@ def test_a_test_that_is_not_there_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.full
 def test_the_page_counts_the_cases_there_are() -> None:
     assert PAGE.read_text(encoding="utf-8") == reliability.page(reliability.collect()), (
-        "run: python bench/reliability.py > docs/reliability.md"
+        "run: python tools/reliability.py > docs/reliability.md"
     )

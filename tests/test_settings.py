@@ -11,21 +11,14 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference_pages import options_page
 from typer.testing import CliRunner
 
 from safeimpute.cli import app, main
 from safeimpute.cli import run as run_commands
-from safeimpute.cli.options_page import BEGINNING, options_page
 from safeimpute.errors import OptionError
-from safeimpute.runtime.options import Declared, declared
-from safeimpute.settings import (
-    BestSettings,
-    GcnSettings,
-    PaperSettings,
-    Settings,
-    make_settings,
-    parameters_of,
-)
+from safeimpute.machine.options import Declared, declared, parameters_of
+from safeimpute.settings import BestSettings, GcnSettings, PaperSettings, Settings, make_settings
 
 NEEDED: dict[str, Any] = {"target": "hba1c", "tolerance": 0.5, "fdr": 0.1}
 OPTIONS = list(declared(Settings))
@@ -124,11 +117,7 @@ def test_any_value_gives_settings_or_an_option_error(option: Declared, value: An
 
 @pytest.mark.parametrize(("option", "value"), ODD, ids=named)
 def test_the_command_line_answers_an_odd_setting_in_one_line_with_code_two(
-    option: Declared,
-    value: Any,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    option: Declared, value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "odd.toml"
     file.write_text(_toml(by_path(option.path, value)))
@@ -150,9 +139,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     return seen
 
 
-def test_what_is_typed_wins_over_the_file_and_tables_reach_the_presets(
-    tmp_path: Path, fits: list[Settings]
-) -> None:
+def test_what_is_typed_wins_over_the_file_and_tables_reach_the_presets(tmp_path: Path, fits: list[Settings]) -> None:
     table, file = tmp_path / "visits.csv", tmp_path / "all.toml"
     table.write_text("subject_id,time,hba1c\na,1,6\n")
     written = NEEDED | {"labs": ["hba1c", "a,b"], "past-only": True, "gammas": [1, 2], "random_state": 5}
@@ -181,12 +168,10 @@ def test_what_is_typed_wins_over_the_file_and_tables_reach_the_presets(
         ("fdr = ", "cannot be read"),
     ],
 )
-@pytest.mark.parametrize("command", ["run", "evaluate", "audit", "ablate", "benchmark"])
+@pytest.mark.parametrize("command", ["run", "evaluate", "audit"])
 def test_every_command_that_fits_refuses_what_a_file_may_not_say(
     command: str, text: str, told: str, tmp_path: Path
 ) -> None:
-    if command == "benchmark" and text.startswith("[") and "no option" in told:
-        pytest.skip("a benchmark takes no tables yet")
     file = tmp_path / "odd.toml"
     file.write_text(text)
     levels = ["--target", "hba1c", "--tolerance", "1", "--fdr", "0.1"]
@@ -201,9 +186,7 @@ def _toml(settings: dict[str, Any], table: str = "") -> str:
     lines = [f"[{table}]"] if table else []
     lines += [f"{name} = {_toml_value(value)}" for name, value in plain.items()]
     tables = [
-        _toml(value, f"{table}.{name}".lstrip("."))
-        for name, value in settings.items()
-        if isinstance(value, dict)
+        _toml(value, f"{table}.{name}".lstrip(".")) for name, value in settings.items() if isinstance(value, dict)
     ]
     return "\n".join([*lines, *tables]) + "\n"
 
@@ -253,13 +236,7 @@ def test_the_preset_paper_makes_the_papers_claim_only(more: dict[str, Any]) -> N
 
 def test_text_and_lists_are_read_alike() -> None:
     typed = make_settings(
-        target="hba1c",
-        tolerance="0.5",
-        fdr="0.1",
-        labs="a, b",
-        gammas="1,2",
-        random_state="7",
-        exclude=["c,d"],
+        target="hba1c", tolerance="0.5", fdr="0.1", labs="a, b", gammas="1,2", random_state="7", exclude=["c,d"]
     )
     told = make_settings(**NEEDED, labs=["a", "b"], gammas=(1, 2), random_state=7, exclude=("c,d",))
     assert typed == told
@@ -302,9 +279,9 @@ def test_every_option_has_one_sentence_and_every_flag_repeats_it() -> None:
 
 def test_the_page_of_options_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == options_page(), (
-        "run: python -m safeimpute.cli.options_page > docs/options.md"
+        "run: python tools/reference_pages.py options > docs/options.md"
     )
-    example = BEGINNING.split("```toml\n")[1].split("```")[0]
+    example = PAGE.read_text(encoding="utf-8").split("```toml\n")[1].split("```")[0]
     assert make_settings(**tomllib.loads(example)).paper.graph.max_neighbors is None
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from safeimpute import SafeImputer
 from safeimpute.errors import GuaranteeRefused, ModelFolderError, NotFittedError, OptionError, VisitsError
+from safeimpute.model.labs import decided
+from safeimpute.model.scorer import Scorer
 
 LABS = ("first", "second")
 TOLERANCE = {"first": 2.0, "second": "15%"}
@@ -55,9 +57,7 @@ def test_one_long_table_holds_every_missing_cell(imputed: pl.DataFrame, table: p
 
 
 def test_each_lab_is_as_if_imputed_alone(imputed: pl.DataFrame, table: pl.DataFrame) -> None:
-    alone = SafeImputer(
-        target="second", tolerance="15%", fdr=0.2, labs=LABS, best={"folds": 3, "effort": "light"}
-    )
+    alone = SafeImputer(target="second", tolerance="15%", fdr=0.2, labs=LABS, best={"folds": 3, "effort": "light"})
     assert alone.fit(table).impute(table).equals(imputed.filter(pl.col("lab") == "second"))
 
 
@@ -86,6 +86,14 @@ def test_saved_labs_come_back_whole(
     scored = again.score(new)
     assert scored.equals(fitted.score(new))
     assert set(scored["lab"]) == set(LABS)
+    warm = Scorer.load(tmp_path / "model")
+    table_, accounts = warm.score_whole(new)
+    assert table_.equals(scored)
+    assert [account.target for account in accounts] == list(LABS)
+    assert again.transform(new).equals(fitted.transform(new))
+    assert "first, second" in again._repr_html_()
+    with pytest.raises(VisitsError, match="2 labs"):
+        _ = warm.model
     one = SafeImputer.load(tmp_path / "model" / "02-second")
     assert one.impute(table).equals(imputed.filter(pl.col("lab") == "second"))
 
@@ -107,8 +115,7 @@ def test_one_level_over_all_cells(fitted: SafeImputer, table: pl.DataFrame, tmp_
     assert len(found["cutoff"].unique()) == 1
     assert "Over all 2 labs together" in cells.promised().promise
     fitted.impute(table)  # decides, where no other test did
-    each = fitted.labs_.imputers
-    alone = {lab: each[lab].decision_.cutoffs[0].risk or 0.0 for lab in LABS}
+    alone = {lab: decided(fitted.labs_[lab]).cutoffs[0].risk or 0.0 for lab in LABS}
     assert min(alone.values()) <= found["cutoff"][0] <= max(alone.values())
     cells.save(tmp_path / "model")
     assert SafeImputer.load(tmp_path / "model").impute(table).equals(found)
@@ -123,9 +130,7 @@ def test_promises_speak_of_each_lab(fitted: SafeImputer) -> None:
     assert "second 15 %" in said.promise
 
 
-def test_what_may_not_change_is_refused(
-    fitted: SafeImputer, imputed: pl.DataFrame, table: pl.DataFrame
-) -> None:
+def test_what_may_not_change_is_refused(fitted: SafeImputer, imputed: pl.DataFrame, table: pl.DataFrame) -> None:
     assert len(imputed)
     fitted.set_params(fdr=0.3)
     with pytest.raises(GuaranteeRefused, match="changed after impute"):
@@ -136,8 +141,10 @@ def test_what_may_not_change_is_refused(
     fitted.set_params(target=LABS)
     with pytest.raises(GuaranteeRefused, match="another table"):
         fitted.impute(table.head(300))
-    with pytest.raises(VisitsError, match=r"labs_\.imputers"):
-        fitted.scorer()
+    with pytest.raises(VisitsError, match=r"labs_\['first'\]"):
+        fitted.to_mice(table)
+    with pytest.raises(VisitsError, match=r"labs_\['first'\]"):
+        _ = fitted.decision_
 
 
 def test_bad_input_is_named_before_any_work(table: pl.DataFrame) -> None:
@@ -160,5 +167,8 @@ def test_bad_input_is_named_before_any_work(table: pl.DataFrame) -> None:
 
 def test_all_leaves_out_what_cannot_be_imputed_and_says_why(table: pl.DataFrame) -> None:
     imputer = imputer_of(target="all", tolerance="15%").fit(table)
-    assert tuple(imputer.labs_.imputers) == LABS
-    assert "every visit" in imputer.labs_.left_out["third"]
+    assert tuple(imputer.labs_) == LABS
+    assert "every visit" in imputer.left_out_["third"]
+    assert set(imputer.set_params(fdr=0.25).impute(table)["lab"]) == set(LABS)
+    with pytest.raises(NotFittedError, match="call fit again"):
+        imputer.set_params(labs=("third",)).impute(table)

@@ -99,9 +99,7 @@ def test_every_public_name_has_its_entry(site: dict[Path, Found]) -> None:
 def public_methods(thing: type) -> list[str]:
     return [
         name
-        for name, _ in inspect.getmembers(
-            thing, lambda each: inspect.isfunction(each) or inspect.ismethod(each)
-        )
+        for name, _ in inspect.getmembers(thing, lambda each: inspect.isfunction(each) or inspect.ismethod(each))
         if not name.startswith("_")
     ]
 
@@ -151,8 +149,7 @@ def test_the_site_needs_nothing_from_elsewhere(site: dict[Path, Found]) -> None:
 
 @pytest.mark.full
 def test_every_option_stands_in_the_tables(site: dict[Path, Found]) -> None:
-    from safeimpute.runtime.options import declared
-    from safeimpute.runtime.table_format import TableFormat
+    from safeimpute.machine.options import TableFormat, declared
     from safeimpute.settings import Settings
 
     page = next(path for path in site if path.name == "options.html").read_text(encoding="utf-8")

@@ -4,7 +4,7 @@
 
 Four years of records are fitted with the claim `later`. Then, night after night, the hospital's table as it stands is
 monitored and scored. From day 240 on the laboratory's values scatter more (a new analyser, say): what the fit learnt
-about errors is no longer true. Monitor says so; score promises nothing; recalibrate sets a new cut-off from the ledger.
+about errors is no longer true. Monitor says so; score promises nothing; recalibrate sets a new cut-off from the log.
 What the simulation knows and a hospital does not, the true share of unacceptable values among those released, is
 written beside it. `--quick` takes a night a week.
 """
@@ -21,12 +21,12 @@ import polars as pl
 
 from safeimpute import SafeImputer
 from safeimpute.evaluation.monitor_summary import in_words, summarise_monitoring
-from safeimpute.records.simulate import simulate
+from safeimpute.model.night_log import NightLog
+from safeimpute.model.scorer import Scorer
+from safeimpute.monitoring.monitor import monitor
+from safeimpute.monitoring.recalibrate import recalibrate
 from safeimpute.report.monitor_page import write_monitor_report
-from safeimpute.scoring.monitor import monitor
-from safeimpute.scoring.night_ledger import NightLedger
-from safeimpute.scoring.recalibrate import recalibrate
-from safeimpute.scoring.scorer import Scorer
+from safeimpute.visits.examples import simulate
 
 FIT_DAYS, YEAR, DRIFT = 4 * 365, 365, 240
 DRIFT_SD = 0.75  # HbA1c points that the new analyser adds to every value
@@ -80,42 +80,34 @@ def main() -> None:
 
 def live_through(visits: pl.DataFrame, truth: pl.DataFrame, out: Path, step: int) -> None:
     """One night after the other: monitor first, then score what came in since the last."""
-    scorer, ledger = Scorer.load(out / "model"), NightLedger(out / "nights.sqlite")
+    scorer, log = Scorer.load(out / "model"), NightLog(out / "nights.sqlite")
     released, alarm_since = Released(), None
     for day in range(step, YEAR + 1, step):
         tonight, before = (START + timedelta(days=FIT_DAYS + day - back) for back in (0, step))
         table = visits.filter(pl.col("time") < tonight)
-        found = monitor(scorer, table, ledger)
+        found = monitor(scorer, table, log)
         if found.alarm and alarm_since is None:
             alarm_since = day
             print(f"{tonight}: ALARM: {'; '.join(found.watched.found)}", flush=True)
         if alarm_since is not None and day - alarm_since >= ANSWERED_AFTER:
-            anew = recalibrate(scorer, ledger)
+            anew = recalibrate(scorer, log)
             alarm_since = None
-            print(
-                f"{tonight}: recalibrated on {anew.values:,} values, cut-off {anew.cutoffs[0].risk}",
-                flush=True,
-            )
-        score_night(scorer, ledger, table, before, truth, released)
-    summary = summarise_monitoring(monitor(scorer, visits, ledger), scorer)
+            print(f"{tonight}: recalibrated on {anew.values:,} values, cut-off {anew.cutoffs[0].risk}", flush=True)
+        score_night(scorer, log, table, before, truth, released)
+    summary = summarise_monitoring(monitor(scorer, visits, log), scorer)
     write_monitor_report(out, summary)
     print("\n".join(in_words(summary)))
     tell(released, out)
 
 
 def score_night(
-    scorer: Scorer,
-    ledger: NightLedger,
-    table: pl.DataFrame,
-    before: date,
-    truth: pl.DataFrame,
-    released: Released,
+    scorer: Scorer, log: NightLog, table: pl.DataFrame, before: date, truth: pl.DataFrame, released: Released
 ) -> None:
-    """The records of the patients who came in since the last night; the ledger keeps each decision."""
+    """The records of the patients who came in since the last night; the night log keeps each decision."""
     came = table.filter(pl.col("time") >= before)["subject_id"].unique().to_list()
     if not came:
         return
-    scored = scorer.score(table.filter(pl.col("subject_id").is_in(came)), ledger=ledger)
+    scored = scorer.score(table.filter(pl.col("subject_id").is_in(came)), log=log)
     new = scored.filter(pl.col("time") >= before).join(
         truth.rename({"hba1c": "truth"}), on=["subject_id", "time"], how="left"
     )

@@ -19,7 +19,7 @@ import polars as pl
 from looks import MEASURED, RELEASED, save, told
 
 import safeimpute as si
-from safeimpute.records.bundled import load_pbc
+from safeimpute.visits.examples import load_pbc
 
 SCRIPT = Path(__file__).with_name("analysis.R")
 
@@ -27,9 +27,7 @@ SCRIPT = Path(__file__).with_name("analysis.R")
 def main() -> None:
     chosen = told(__doc__, "r")
     visits = load_pbc()
-    imputer = si.SafeImputer(target="cholesterol", tolerance="20%", fdr=0.2, best={"effort": "light"}).fit(
-        visits
-    )
+    imputer = si.SafeImputer(target="cholesterol", tolerance="20%", fdr=0.2, best={"effort": "light"}).fit(visits)
     table = imputer.impute(visits)
     table.write_csv(chosen.out / "imputations.csv")
     imputer.to_mice(visits, 20).write_csv(chosen.out / "mice_long.csv")
@@ -51,15 +49,7 @@ def draw(visits: pl.DataFrame, long: Path, folder: Path) -> None:
     bins = range(100, 801, 25)
     measured = visits["cholesterol"].drop_nulls().to_numpy()
     axes.hist(measured, bins=bins, density=True, color=MEASURED, alpha=0.35, label="measured")
-    axes.hist(
-        values,
-        bins=bins,
-        density=True,
-        histtype="step",
-        color=RELEASED,
-        linewidth=2,
-        label="drawn, 20 tables",
-    )
+    axes.hist(values, bins=bins, density=True, histtype="step", color=RELEASED, linewidth=2, label="drawn, 20 tables")
     axes.set_xlabel("cholesterol, mg/dL")
     axes.set_yticks([])
     axes.set_title(f"{len(measured):,} measured values, and {len(missing)} missing ones drawn 20 times")

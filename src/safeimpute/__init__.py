@@ -2,28 +2,30 @@
 
 from typing import TYPE_CHECKING, Any
 
-from safeimpute.runtime.waiting import wait_passively
-
 if TYPE_CHECKING:
+    from safeimpute.draws.pooling import pool as pool
     from safeimpute.errors import SafeImputeError as SafeImputeError
-    from safeimpute.estimator import SafeImputer as SafeImputer
-    from safeimpute.evaluation.pooling import pool as pool
     from safeimpute.foreign.hidden import hide as hide
     from safeimpute.foreign.release import release as release
-    from safeimpute.records.tables import read_visits as read_visits
+    from safeimpute.model.imputer import SafeImputer as SafeImputer
+    from safeimpute.visits.tables import read_visits as read_visits
 
-wait_passively()  # libraries read it once, when they load
 __version__ = "0.2.0"
 __all__ = ["SafeImputeError", "SafeImputer", "hide", "pool", "read_visits", "release"]
 
 _HOMES = {
     "SafeImputeError": "safeimpute.errors",
-    "SafeImputer": "safeimpute.estimator",
-    "pool": "safeimpute.evaluation.pooling",
+    "SafeImputer": "safeimpute.model.imputer",
+    "pool": "safeimpute.draws.pooling",
     "hide": "safeimpute.foreign.hidden",
     "release": "safeimpute.foreign.release",
-    "read_visits": "safeimpute.records.tables",
+    "read_visits": "safeimpute.visits.tables",
 }
+
+
+def __dir__() -> list[str]:
+    """The public names, whether or not they were loaded."""
+    return sorted((*__all__, "__version__"))
 
 
 def __getattr__(name: str) -> Any:

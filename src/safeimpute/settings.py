@@ -8,12 +8,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from safeimpute.errors import OptionError
-from safeimpute.runtime import typed
-from safeimpute.runtime.effort import Effort, EffortName
-from safeimpute.runtime.moments import days_of, read_moment
-from safeimpute.runtime.options import CHECKED, Option, checked
-from safeimpute.runtime.options import as_names as _names
-from safeimpute.runtime.options import parameters_of as parameters_of
+from safeimpute.machine.options import (
+    CHECKED,
+    Option,
+    a_name,
+    as_claim,
+    as_labs,
+    auto_or_names,
+    checked,
+    days_of,
+    or_none,
+    read_moment,
+)
+from safeimpute.machine.options import as_names as _names
+from safeimpute.machine.options import parameters_of as parameters_of
+from safeimpute.machine.progress import Effort, EffortName
 
 if TYPE_CHECKING:
     from safeimpute.tolerance import Tolerance
@@ -39,7 +48,7 @@ COLUMNS = "names of columns, comma separated or as a list"
 LOG = Option(
     "Labs whose logarithm is imputed; auto takes those that are positive and skewed.",
     takes="auto, or names of labs",
-    reads=typed.auto_or_names,
+    reads=auto_or_names,
 )
 NO_LOG = replace(LOG, default="no lab")  # the paper takes no logarithm
 
@@ -57,7 +66,7 @@ class GraphSettings:
             above=0,
             most=100_000,
             default="95th percentile of the gaps",
-            reads=typed.or_none,
+            reads=or_none,
         ),
     ] = None
     value_radius: Annotated[
@@ -67,7 +76,7 @@ class GraphSettings:
             above=0,
             most=1_000_000,
             default="by median_degree",
-            reads=typed.or_none,
+            reads=or_none,
         ),
     ] = None
     trend_radius: Annotated[
@@ -77,7 +86,7 @@ class GraphSettings:
             above=0,
             most=1_000_000,
             default="by median_degree",
-            reads=typed.or_none,
+            reads=or_none,
         ),
     ] = None
     median_degree: Annotated[
@@ -95,17 +104,14 @@ class GraphSettings:
             "Most like visits one visit is joined to; none leaves the paper's graph uncapped.",
             least=1,
             most=10_000,
-            reads=typed.or_none,
+            reads=or_none,
         ),
     ] = 32
-    fallback: Annotated[
-        bool, Option("Join a visit whose trend cannot be compared to its nearest by value.")
-    ] = True
+    fallback: Annotated[bool, Option("Join a visit whose trend cannot be compared to its nearest by value.")] = True
     use_temporal: Annotated[bool, Option("Join visits along time; off in the ablation.")] = True
     use_value: Annotated[bool, Option("Join visits by likeness; off in the ablation.")] = True
     trend_epsilon: Annotated[
-        float,
-        Option("Days added to the gap a trend is divided by (epsilon).", above=0, most=10_000),
+        float, Option("Days added to the gap a trend is divided by (epsilon).", above=0, most=10_000)
     ] = 1e-6
     log_labs: Annotated[LogLabs, NO_LOG] = ()
 
@@ -118,9 +124,7 @@ class GcnSettings:
 
     layers: Annotated[int, Option("Graph convolutions, one after the other.", least=1, most=8)] = 2
     width: Annotated[int, Option("Units per layer.", least=1, most=1_024)] = 64
-    gate: Annotated[
-        bool, Option("Weigh the two relations per visit; without it they are averaged (ablation).")
-    ] = True
+    gate: Annotated[bool, Option("Weigh the two relations per visit; without it they are averaged (ablation).")] = True
     reconstruction_weight: Annotated[
         float, Option("Weight of reconstructing other labs (lambda); 0 is the ablation.", least=0, most=100)
     ] = 0.1
@@ -133,18 +137,14 @@ class GcnSettings:
     huber: Annotated[
         float, Option("Where the Huber loss turns linear (eta), in standard units.", least=0.001, most=1_000)
     ] = 1.0
-    dropout: Annotated[
-        float, Option("Share of units dropped in training; the paper drops none.", least=0, below=1)
-    ] = 0.0
+    dropout: Annotated[float, Option("Share of units dropped in training; the paper drops none.", least=0, below=1)] = (
+        0.0
+    )
     learning_rate: Annotated[float, Option("Step size of Adam.", least=1e-6, most=1)] = 1e-2
     weight_decay: Annotated[float, Option("Weight decay of Adam.", least=0, most=1)] = 5e-4
     epochs: Annotated[int, Option("Most passes over the training visits.", least=1, most=100_000)] = 500
-    check_every: Annotated[
-        int, Option("Epochs between looks at the validation error.", least=1, most=1_000)
-    ] = 5
-    patience: Annotated[
-        int, Option("Looks without improvement before training stops.", least=1, most=100_000)
-    ] = 40
+    check_every: Annotated[int, Option("Epochs between looks at the validation error.", least=1, most=1_000)] = 5
+    patience: Annotated[int, Option("Looks without improvement before training stops.", least=1, most=100_000)] = 40
 
 
 @dataclass(frozen=True)
@@ -153,9 +153,7 @@ class PerturbationSettings:
 
     __pydantic_config__: ClassVar[Any] = CHECKED
 
-    passes: Annotated[
-        int, Option("Thinned graphs the instability is taken over (K).", least=2, most=1_000)
-    ] = 20
+    passes: Annotated[int, Option("Thinned graphs the instability is taken over (K).", least=2, most=1_000)] = 20
     least: Annotated[float, Option("Keep probability of the weakest edge.", least=0, most=1)] = 0.5
     most: Annotated[float, Option("Keep probability of the firmest edge.", least=0, most=1)] = 0.95
     sharpness: Annotated[
@@ -192,8 +190,7 @@ class BestSettings(Effort):
 
     folds: Annotated[int, Option("Folds of patients; each is judged by the others.", least=3, most=10)] = 5
     effort: Annotated[
-        EffortName,
-        Option("Work of a fit: full, or light (four folds, faster trees). auto: light for several labs."),
+        EffortName, Option("Work of a fit: full, or light (four folds, faster trees). auto: light for several labs.")
     ] = "auto"
     own_each_way: Annotated[
         int, Option("Own measured visits looked at before a visit, and after it.", least=2, most=50)
@@ -201,9 +198,9 @@ class BestSettings(Effort):
     analogues: Annotated[
         int, Option("Visits of other patients most like a visit that are looked at.", least=1, most=64)
     ] = 16
-    panel_visits: Annotated[
-        int, Option("Measured visits kept to find analogues among.", least=100, most=500_000)
-    ] = 20_000
+    panel_visits: Annotated[int, Option("Measured visits kept to find analogues among.", least=100, most=500_000)] = (
+        20_000
+    )
     learn_visits: Annotated[
         int, Option("Measured visits a fold learns from; drawn if more.", least=1_000, most=10_000_000)
     ] = 200_000
@@ -224,7 +221,7 @@ class Settings:
         Option(
             "Lab to impute, or several in one run.",
             takes="the name of a column, names of columns (comma separated or as a list), or all",
-            reads=typed.labs,
+            reads=as_labs,
         ),
     ]
     tolerance: Annotated[
@@ -236,9 +233,7 @@ class Settings:
             reads=_tolerance,
         ),
     ]
-    fdr: Annotated[
-        float, Option("Largest share of unacceptable errors among the released values.", above=0, below=1)
-    ]
+    fdr: Annotated[float, Option("Largest share of unacceptable errors among the released values.", above=0, below=1)]
     preset: Annotated[PresetName, Option("Which system imputes.")] = "best"
     claim: Annotated[
         ClaimName,
@@ -246,12 +241,11 @@ class Settings:
             "What the release is promised for: visits nobody measured (unmeasured), such visits of patients the fit "
             "never met (patients) or of what comes in later (later), or visits like the measured ones (visits).",
             default="unmeasured; visits with preset paper",
-            reads=typed.claim,
+            reads=as_claim,
         ),
     ] = BY_PRESET
     promise: Annotated[
-        PromiseName,
-        Option("Whether the level holds on average over repetitions, or for this release with confidence."),
+        PromiseName, Option("Whether the level holds on average over repetitions, or for this release with confidence.")
     ] = "average"
     confidence: Annotated[
         float, Option("Confidence of the promise confident, and of the bound reported.", above=0.5, below=1)
@@ -273,29 +267,23 @@ class Settings:
             above=0,
             most=1,
             default="no cap",
-            reads=typed.or_none,
+            reads=or_none,
         ),
     ] = None
     over: Annotated[
         OverName, Option("Of several labs: the level holds in each, or over the cells of all together.")
     ] = "labs"
     labs: Annotated[
-        tuple[str, ...],
-        Option("Columns that are labs.", takes=COLUMNS, default="told by the data", reads=_names),
+        tuple[str, ...], Option("Columns that are labs.", takes=COLUMNS, default="told by the data", reads=_names)
     ] = ()
     attributes: Annotated[
-        tuple[str, ...],
-        Option("Columns that are attributes.", takes=COLUMNS, default="told by the data", reads=_names),
+        tuple[str, ...], Option("Columns that are attributes.", takes=COLUMNS, default="told by the data", reads=_names)
     ] = ()
     exclude: Annotated[
         tuple[str, ...], Option("Columns to leave out.", takes=COLUMNS, default="no column", reads=_names)
     ] = ()
-    subject: Annotated[
-        str, Option("Column that says whose visit it is.", takes=COLUMN, reads=typed.a_name)
-    ] = "subject_id"
-    time: Annotated[str, Option("Column that says when the visit was.", takes=COLUMN, reads=typed.a_name)] = (
-        "time"
-    )
+    subject: Annotated[str, Option("Column that says whose visit it is.", takes=COLUMN, reads=a_name)] = "subject_id"
+    time: Annotated[str, Option("Column that says when the visit was.", takes=COLUMN, reads=a_name)] = "time"
     unit: Annotated[
         str | None,
         Option(
@@ -320,9 +308,7 @@ class Settings:
             reads=read_moment,
         ),
     ] = None
-    interval: Annotated[float, Option("Coverage of the interval from lower to upper.", above=0, below=1)] = (
-        0.9
-    )
+    interval: Annotated[float, Option("Coverage of the interval from lower to upper.", above=0, below=1)] = 0.9
     gammas: Annotated[
         tuple[Annotated[float, Option("One factor.", least=1, most=1_000)], ...],
         Option(
@@ -334,17 +320,9 @@ class Settings:
     ] = (1.0, 1.25, 1.5, 2.0, 3.0)
     random_state: Annotated[
         int,
-        Option(
-            "Seed of every random choice.",
-            least=0,
-            most=2**63 - 1,
-            takes="a whole number, 0 or more",
-            flag="seed",
-        ),
+        Option("Seed of every random choice.", least=0, most=2**63 - 1, takes="a whole number, 0 or more", flag="seed"),
     ] = 0
-    device: Annotated[DeviceName, Option("Where networks run; auto takes the GPU where there is one.")] = (
-        "auto"
-    )
+    device: Annotated[DeviceName, Option("Where networks run; auto takes the GPU where there is one.")] = "auto"
     best: BestSettings = field(default_factory=BestSettings)
     paper: PaperSettings = field(default_factory=PaperSettings)
 
@@ -355,9 +333,7 @@ class Settings:
         if self.claim == "later":
             object.__setattr__(self, "past_only", True)
         if self.since is not None and self.claim != "later":
-            raise OptionError(
-                f"since needs the claim 'later': the claim {self.claim!r} speaks for the whole record."
-            )
+            raise OptionError(f"since needs the claim 'later': the claim {self.claim!r} speaks for the whole record.")
         if self.preset == "paper" and self.claim != "visits":
             raise OptionError(
                 f"claim {self.claim!r} needs the preset 'best': the preset 'paper' makes the claim 'visits' only."

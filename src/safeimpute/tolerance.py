@@ -69,9 +69,7 @@ def parse_tolerance(given: float | str) -> Tolerance:
             "a share of the true value (20%), or the larger of both (10% or 6)."
         ) from None
     if not (np.isfinite([share, absolute]).all() and share >= 0 and absolute >= 0 and share + absolute > 0):
-        raise OptionError(
-            f"tolerance {text!r} must be above 0: with 0 every imputation would count as an error."
-        )
+        raise OptionError(f"tolerance {text!r} must be above 0: with 0 every imputation would count as an error.")
     return Tolerance(absolute=absolute, share=share)
 
 
@@ -92,9 +90,7 @@ class Tolerances:
 
 def by_lab(given: object) -> bool:
     """Whether a tolerance speaks of labs by name, or of the catalogue."""
-    return isinstance(given, str) and any(
-        "=" in part or part.strip() == ALLOWABLE for part in given.split(",")
-    )
+    return isinstance(given, str) and any("=" in part or part.strip() == ALLOWABLE for part in given.split(","))
 
 
 def parse_tolerances(given: float | str) -> Tolerances:

@@ -67,9 +67,7 @@ def _light(colour: str) -> float:
     """Relative luminance, as WCAG defines it."""
     full = colour if len(colour) == 7 else "#" + "".join(2 * each for each in colour[1:])
     parts = [int(full[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    red, green, blue = (
-        each / 12.92 if each <= 0.03928 else ((each + 0.055) / 1.055) ** 2.4 for each in parts
-    )
+    red, green, blue = (each / 12.92 if each <= 0.03928 else ((each + 0.055) / 1.055) ** 2.4 for each in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -79,13 +77,6 @@ def test_words_in_pictures_can_be_read(theme: str, selector: str) -> None:
     rules = STYLE.read_text(encoding="utf-8").partition(selector)[2].partition("}")[0]
     colours = dict(re.findall(r"--([\w-]+): (#\w+);", rules))
     paper = _light(colours["paper"])
-    for name, least in {
-        "ink": 4.5,
-        "muted": 4.5,
-        "limit": 4.5,
-        "link": 4.5,
-        "released": 3.0,
-        "neutral": 3.0,
-    }.items():
+    for name, least in {"ink": 4.5, "muted": 4.5, "limit": 4.5, "link": 4.5, "released": 3.0, "neutral": 3.0}.items():
         lighter, darker = sorted((_light(colours[name]), paper), reverse=True)
         assert (lighter + 0.05) / (darker + 0.05) >= least, (theme, name)

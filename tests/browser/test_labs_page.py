@@ -27,18 +27,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     named = {"first": "urea_nitrogen", "second": "hematocrit"}
     visits_table().rename(named).write_parquet(place / "visits.parquet")
     (place / "quick.toml").write_text("[best]\nfolds = 3\n")
-    told = [
-        "--target",
-        "urea_nitrogen,hematocrit",
-        "--tolerance",
-        "urea_nitrogen=2,hematocrit=15%",
-        "--fdr",
-        "0.2",
-    ]
+    told = ["--target", "urea_nitrogen,hematocrit", "--tolerance", "urea_nitrogen=2,hematocrit=15%", "--fdr", "0.2"]
     place_of = ["--config", str(place / "quick.toml"), "--out", str(place / "run")]
-    done = CliRunner().invoke(
-        app, ["run", str(place / "visits.parquet"), *told, "--why", "--quiet", *place_of]
-    )
+    done = CliRunner().invoke(app, ["run", str(place / "visits.parquet"), *told, "--why", "--quiet", *place_of])
     assert done.exit_code == 0, done.output
     return place / "run"
 

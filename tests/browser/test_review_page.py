@@ -62,9 +62,7 @@ def test_a_patient_shows_released_and_withheld_points_and_why(page: Page, run_fo
     page.keyboard.press("Enter")
     expect(page.locator("#detail .state")).to_have_text(f"Withheld: {reason}")
     expect(page.locator("[data-act=accept]")).to_be_disabled()
-    expect(page.locator("#detail .risk-scale")).to_have_attribute(
-        "aria-label", re.compile(r"Risk .+, cut-off")
-    )
+    expect(page.locator("#detail .risk-scale")).to_have_attribute("aria-label", re.compile(r"Risk .+, cut-off"))
     page.locator("g.mark.released").first.hover()
     expect(page.locator("#tip")).to_contain_text("90 % interval")
     page.locator("g.mark.released").first.click()

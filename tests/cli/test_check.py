@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from helpers.command_line import invoke
 from safeimpute.cli import app
-from safeimpute.records.bundled import load_pbc
+from safeimpute.visits.examples import load_pbc
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +31,7 @@ def test_without_a_target_every_lab_with_holes_is_looked_at(table: Path) -> None
 
 def test_the_json_holds_what_was_said(table: Path, tmp_path: Path) -> None:
     out = tmp_path / "check.json"
-    given = (
-        "--target",
-        "cholesterol,platelets",
-        "--tolerance",
-        "cholesterol=20%,platelets=30%",
-        "--fdr",
-        0.2,
-    )
+    given = ("--target", "cholesterol,platelets", "--tolerance", "cholesterol=20%,platelets=30%", "--fdr", 0.2)
     invoke("check", table, *given, "--json", out, "--quiet")
     found = json.loads(out.read_text())
     assert list(found["labs"]) == ["cholesterol", "platelets"]

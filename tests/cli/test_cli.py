@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import polars as pl
@@ -11,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from helpers.command_line import QUICK, invoke
-from safeimpute.cli import app
+from safeimpute.cli import LABORATORY, app, info
+from safeimpute.errors import OptionError
 
 
 @pytest.fixture(scope="module")
@@ -24,20 +26,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 COMMANDS = (
-    *(
-        "demo",
-        "check",
-        "run",
-        "cohort",
-        "evaluate",
-        "benchmark",
-        "ablate",
-        "audit",
-        "figures",
-        "report",
-        "score",
-    ),
-    *("downstream", "serve", "rerun", "simulate", "methods", "doctor", "hide", "release", "reproduce"),
+    *("demo", "check", "run", "cohort", "evaluate", "audit", "figures", "report", "score"),
+    *("downstream", "serve", "rerun", "simulate", "methods", "doctor", "hide", "release"),
 )
 
 
@@ -63,9 +53,9 @@ def test_a_shared_flag_means_the_same_in_every_command(
     assert invoke(*cohort, "-o", tmp_path / "one.parquet") == ""
     invoke("simulate", "mayo", "--patients", 40, "--seed", 5, "-o", tmp_path / "other.parquet")
     assert pl.read_parquet(tmp_path / "one.parquet").equals(pl.read_parquet(tmp_path / "other.parquet"))
-    refused = CliRunner().invoke(
-        app, f"ablate {files / 'visits.parquet'} --target hba1c --tolerance 1 --fdr 0.3 --memory 4".split()
-    )
+    table = files / "visits.parquet"
+    told = f"evaluate {table} --preset paper --target hba1c --tolerance 1 --fdr 0.3 --memory 4"
+    refused = CliRunner().invoke(app, told.split())
     assert "planned for the preset 'best' only" in str(refused.exception)
 
 
@@ -112,16 +102,7 @@ def test_a_level_chosen_after_looking_is_labelled(files: Path) -> None:
 def test_evaluate_writes_the_contracted_json(files: Path) -> None:
     target = files / "evaluation.json"
     invoke(
-        *(
-            "evaluate",
-            files / "visits.parquet",
-            "--target",
-            "hba1c",
-            "--tolerance",
-            "1.0",
-            "--fdr",
-            "0.2,0.35",
-        ),
+        *("evaluate", files / "visits.parquet", "--target", "hba1c", "--tolerance", "1.0", "--fdr", "0.2,0.35"),
         *("--splits", 2, "--config", files / "quick.toml", "--json", target, "--out", files / "evaluation"),
     )
     result = json.loads(target.read_text())
@@ -147,21 +128,6 @@ def test_evaluate_against_the_truth_of_unmeasured_visits(files: Path) -> None:
     assert result["imputation"]["mae"]["se"] is None
 
 
-@pytest.mark.full
-def test_ablate_gives_both_tables(files: Path) -> None:
-    target = files / "ablation.json"
-    output = invoke(
-        *("ablate", files / "visits.parquet", "--target", "hba1c", "--tolerance", "1.0", "--fdr", "0.3"),
-        *("--splits", 2, "--config", files / "quick.toml", "--json", target),
-    )
-    result = json.loads(target.read_text())
-    assert list(result["imputer"]) == [
-        *("no temporal edges", "no value edges", "no gate", "no reconstruction", "paper's system"),
-    ]
-    assert list(result["risk"]) == ["instability alone", "proxy risk"]
-    assert "no gate" in output
-
-
 def test_audit_says_whether_the_level_holds(files: Path) -> None:
     target = files / "audit.json"
     output = invoke(
@@ -172,15 +138,33 @@ def test_audit_says_whether_the_level_holds(files: Path) -> None:
     result = json.loads(target.read_text())
     assert [row["fdr"] for row in result["levels"]] == [0.2, 0.35]
     groups = {row["group"] for row in result["groups"][0]["rows"]}
-    assert {"sex: F", "sex: M", "age: 65 and over"} <= groups
+    assert {"sex: F", "sex: M", "age: 65 or more"} <= groups
     assert "not within each group" in output
     assert (files / "audit" / "figures" / "audit.png").exists()
 
 
 def test_methods_and_doctor() -> None:
     listed = invoke("methods")
-    assert all(name in listed for name in ("mean", "locf", "patient_mean", "lightgbm", "paper", "best"))
+    assert all(f"{name} " in listed for name in ("paper", "best"))
     assert "torch" in invoke("doctor")
+
+
+def test_the_laboratory_is_missed_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, its commands are not listed, and asking for one names the line that installs it."""
+    monkeypatch.setattr(info, "entry_points_of", lambda group: {})
+    assert "benchmark" not in invoke("--help")
+    assert "pip install -e lab" in invoke("methods")
+    for command in LABORATORY:
+        result = CliRunner().invoke(app, [command, "--help"])
+        assert isinstance(result.exception, OptionError)
+        assert "pip install -e lab" in str(result.exception)
+
+
+def test_another_package_may_add_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    added = EntryPoint("hide-more", "safeimpute.cli.foreign:hide", "safeimpute.commands")
+    monkeypatch.setattr(info, "entry_points_of", lambda group: {"hide-more": added})
+    assert "  hide-more " in invoke("--help")
+    assert "--quiet " in invoke("hide-more", "--help")
 
 
 def test_threads_of_a_configuration_file_reach_the_libraries(tmp_path: Path) -> None:
@@ -209,9 +193,40 @@ def test_a_killed_run_leaves_nothing_that_looks_finished(files: Path) -> None:
 
 def test_errors_end_in_one_line_and_code_two(files: Path) -> None:
     command = [sys.executable, "-m", "safeimpute", "run", str(files / "visits.parquet"), "--target", "hba1"]
-    result = subprocess.run(
-        [*command, "--tolerance", "1", "--fdr", "0.2"], capture_output=True, text=True, check=False
-    )
+    result = subprocess.run([*command, "--tolerance", "1", "--fdr", "0.2"], capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert result.stderr.startswith("safeimpute: column 'hba1'")
     assert "Traceback" not in result.stderr
+
+
+def test_another_choice_is_a_second_look_wherever_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cohort: pl.DataFrame
+) -> None:
+    """A repetition is none; leaving a column out is one, in another folder too; without a log the run says so."""
+    monkeypatch.setenv("SAFEIMPUTE_STATE", str(tmp_path / "state"))
+    cohort.write_csv(tmp_path / "visits.csv")
+    asked = [
+        "run",
+        tmp_path / "visits.csv",
+        "--target",
+        "hba1c",
+        "--tolerance",
+        0.6,
+        "--fdr",
+        0.3,
+        "--quick",
+        "--quiet",
+    ]
+
+    def looked(folder: str, *more: object) -> bool:
+        invoke(*asked, *more, "--out", tmp_path / folder / "run")
+        return bool(json.loads((tmp_path / folder / "run" / "summary.json").read_text())["second_look"])
+
+    assert not looked("one")
+    assert not looked("one", "--force")
+    assert not looked("two")
+    assert looked("three", "--exclude", "glucose")
+    monkeypatch.setenv("SAFEIMPUTE_STATE", "off")
+    assert not looked("four", "--exclude", "glucose")
+    summary = json.loads((tmp_path / "four" / "run" / "summary.json").read_text())
+    assert not summary["promise"] or "No log of looks" in summary["limits"]

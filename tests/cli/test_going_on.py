@@ -14,28 +14,19 @@ import pytest
 
 from helpers.command_line import invoke
 from helpers.scored_cohorts import cohort_of
-from safeimpute.cli import progress as shown
-from safeimpute.runtime.kept import KEPT
-from safeimpute.runtime.progress import SideBySide, part_of
+from safeimpute.cli import console as shown
+from safeimpute.machine.progress import SideBySide, part_of
+from safeimpute.machine.state import KEPT
 
 CONFIG = "[best]\nfolds = 3\n"
 
 
 @pytest.mark.full
 def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
-    cohort_of(250).write_parquet(tmp_path / "visits.parquet")
+    cohort_of(3000).write_parquet(tmp_path / "visits.parquet")  # what is left takes long enough to be told
     (tmp_path / "three.toml").write_text(CONFIG)
     command = [sys.executable, "-m", "safeimpute", "run", str(tmp_path / "visits.parquet")]
-    command += [
-        "--target",
-        "hba1c",
-        "--tolerance",
-        "0.6",
-        "--fdr",
-        "0.2",
-        "--config",
-        str(tmp_path / "three.toml"),
-    ]
+    command += ["--target", "hba1c", "--tolerance", "0.6", "--fdr", "0.2", "--config", str(tmp_path / "three.toml")]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     kept = tmp_path / f".run{KEPT}"
     process = subprocess.Popen([*command, "--out", str(tmp_path / "run"), "--quiet"], env=environment)
@@ -47,11 +38,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     assert list(kept.rglob("*.json"))
     assert not (tmp_path / "run").exists()
     again = subprocess.run(
-        [*command, "--out", str(tmp_path / "run")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
+        [*command, "--out", str(tmp_path / "run")], env=environment, capture_output=True, text=True, check=True
     )
     assert "Going on from" in again.stdout
     assert "%, about" in again.stderr
@@ -63,7 +50,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
 
 def test_time_left_is_told_once_it_can_be_known(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("safeimpute.cli.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("safeimpute.cli.console.time.monotonic", lambda: now[0])
     left = shown.TimeLeft()
     assert left.told(0.0) == "0 %"
     now[0] += 100.0
@@ -95,7 +82,7 @@ def test_parts_add_up_to_the_whole() -> None:
     assert heard == [("a: x", 0.25), ("b: y", 0.5), ("a: z", 0.75)]
 
 
-@pytest.mark.parametrize("command", ["evaluate", "audit", "ablate"])
+@pytest.mark.parametrize("command", ["evaluate", "audit"])
 def test_shares_of_a_command_never_fall_and_reach_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
@@ -104,8 +91,7 @@ def test_shares_of_a_command_never_fall_and_reach_the_end(
     monkeypatch.setattr(shown.TimeLeft, "told", lambda self, share: shares.append(share) or told(self, share))  # type: ignore[func-returns-value]
     cohort_of(40).write_parquet(tmp_path / "visits.parquet")
     (tmp_path / "few.toml").write_text("[paper.gcn]\nepochs = 10\n")
-    preset = () if command == "ablate" else ("--preset", "paper")
-    given = ("--target", "hba1c", "--tolerance", 1, "--fdr", 0.4, "--splits", 2, *preset)
+    given = ("--target", "hba1c", "--tolerance", 1, "--fdr", 0.4, "--splits", 2, "--preset", "paper")
     invoke(command, tmp_path / "visits.parquet", *given, "--config", tmp_path / "few.toml")
     assert len(shares) > 4
     assert shares == sorted(shares)
@@ -118,16 +104,10 @@ def test_warnings_of_libraries_are_not_shown() -> None:
         "cli.app = lambda: warnings.warn('a library says', DeprecationWarning)\n"
         "sys.argv = ['safeimpute']; cli.main()\n"
     )
-    free = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("PYTHONWARNINGS", "SAFEIMPUTE_DEBUG")
-    }
+    free = {name: value for name, value in os.environ.items() if name not in ("PYTHONWARNINGS", "SAFEIMPUTE_DEBUG")}
     run = [sys.executable, "-c", code]
     assert subprocess.run(run, capture_output=True, text=True, check=True, env=free).stderr == ""
-    asked = subprocess.run(
-        run, capture_output=True, text=True, check=True, env=free | {"PYTHONWARNINGS": "default"}
-    )
+    asked = subprocess.run(run, capture_output=True, text=True, check=True, env=free | {"PYTHONWARNINGS": "default"})
     assert "a library says" in asked.stderr
 
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from safeimpute.evaluation.advice import advise
-from safeimpute.evaluation.downstream_result import WayOutcome
-from safeimpute.evaluation.ways import COMPLETE, DRAWN, FILLED, NOTHING_MISSING, RELEASED
+from safeimpute.evaluation.completions import COMPLETE, DRAWN, FILLED, NOTHING_MISSING, RELEASED
+from safeimpute.evaluation.downstream import WayOutcome, advise
 
 
 def outcome(estimate: float, off: float, covers: float | None = 1.0, spoken: float = 1.0) -> WayOutcome:
@@ -20,11 +19,7 @@ def outcome(estimate: float, off: float, covers: float | None = 1.0, spoken: flo
 
 
 def test_draws_are_advised_where_they_hold() -> None:
-    ways = {
-        NOTHING_MISSING: outcome(7.0, 0.0),
-        COMPLETE: outcome(7.0, 0.0),
-        RELEASED: outcome(6.4, -0.6, 0.0),
-    }
+    ways = {NOTHING_MISSING: outcome(7.0, 0.0), COMPLETE: outcome(7.0, 0.0), RELEASED: outcome(6.4, -0.6, 0.0)}
     ways[DRAWN] = outcome(7.02, 0.02)
     said = advise("mean", "estimate", ways)
     assert said.startswith("mean: use draws, pooled (off by +0.02")
@@ -32,11 +27,7 @@ def test_draws_are_advised_where_they_hold() -> None:
 
 
 def test_what_holds_nowhere_is_said() -> None:
-    ways = {
-        NOTHING_MISSING: outcome(7.0, 0.0),
-        DRAWN: outcome(8.0, 1.0, 0.0),
-        RELEASED: outcome(9.0, 2.0, 0.0),
-    }
+    ways = {NOTHING_MISSING: outcome(7.0, 0.0), DRAWN: outcome(8.0, 1.0, 0.0), RELEASED: outcome(9.0, 2.0, 0.0)}
     assert "no way came close" in advise("mean", "estimate", ways)
 
 
@@ -54,9 +45,5 @@ def test_single_values_are_judged_by_what_they_find(kind: str, better: float) ->
 
 
 def test_who_says_nothing_raises_no_false_alarm() -> None:
-    ways = {
-        NOTHING_MISSING: outcome(0.0, 0.0),
-        COMPLETE: outcome(0.0, 0.0, None, 0.6),
-        FILLED: outcome(0.1, 0.0, None),
-    }
+    ways = {NOTHING_MISSING: outcome(0.0, 0.0), COMPLETE: outcome(0.0, 0.0, None, 0.6), FILLED: outcome(0.1, 0.0, None)}
     assert f"use {FILLED}" in advise("false alarms at 8", "error", ways)

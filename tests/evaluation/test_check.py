@@ -8,15 +8,13 @@ import pytest
 
 from safeimpute.errors import GuaranteeRefused, VisitsError
 from safeimpute.evaluation.check import check_lab, check_table, labs_with_holes
-from safeimpute.evaluation.rough import look_roughly
-from safeimpute.records.arrays import VisitArrays
-from safeimpute.records.bundled import load_pbc
-from safeimpute.records.visits import ColumnChoice, prepare_visits
-from safeimpute.runtime.forecast import fit_seconds, in_words
-from safeimpute.selection.calibrate import calibrate
-from safeimpute.settings import Settings, make_settings
-from safeimpute.splits.enough import (
-    Worth,
+from safeimpute.evaluation.release_forecast import look_roughly
+from safeimpute.learning.protocol import Estimates
+from safeimpute.learning.roles import CALIBRATION_SHARE
+from safeimpute.machine.progress import fit_seconds, in_words
+from safeimpute.model.fit import calibrate
+from safeimpute.selection.enough import (
+    EffectiveSize,
     enough,
     fewest_calibration,
     fewest_measured,
@@ -24,9 +22,12 @@ from safeimpute.splits.enough import (
     lowest_level_held_out,
     require_promisable,
 )
-from safeimpute.splits.questions import question_for
-from safeimpute.splits.roles import CALIBRATION_SHARE
-from safeimpute.systems.protocol import Estimates
+from safeimpute.selection.questions import question_for
+from safeimpute.settings import Settings, make_settings
+from safeimpute.visits.arrays import VisitArrays
+from safeimpute.visits.columns import ColumnChoice
+from safeimpute.visits.examples import load_pbc
+from safeimpute.visits.visits import prepare_visits
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +52,7 @@ def test_columns_are_told_with_their_units_and_holes(pbc: pl.DataFrame) -> None:
     assert (columns["cholesterol"]["role"], columns["age"]["role"]) == ("target", "attribute")
     assert columns["albumin"]["unit"] == "g/dL"
     assert columns["albumin"]["otherwise"].startswith("--attributes albumin")
-    assert (
-        columns["cholesterol"]["missing"]
-        == pbc["cholesterol"].null_count() + pbc["cholesterol"][:3].null_count()
-    )
+    assert columns["cholesterol"]["missing"] == pbc["cholesterol"].null_count() + pbc["cholesterol"][:3].null_count()
 
 
 def test_labs_that_lack_values_are_found(pbc: pl.DataFrame) -> None:
@@ -71,8 +69,8 @@ def test_the_effective_sample_is_near_the_one_of_a_run(pbc: pl.DataFrame) -> Non
     estimates = Estimates(nothing + 200.0, nothing, nothing, np.zeros(len(arrays), dtype=bool))
     diagnosis = calibrate(question, arrays.target_values, estimates, settings).diagnosis
     assert diagnosis is not None
-    assert 0.5 < rough.worth.visits / diagnosis.effective_visits < 2.0
-    assert 0.5 < rough.worth.patients / diagnosis.effective_patients < 2.0
+    assert 0.5 < rough.effective_size.visits / diagnosis.effective_visits < 2.0
+    assert 0.5 < rough.effective_size.patients / diagnosis.effective_patients < 2.0
 
 
 def test_a_wider_tolerance_or_a_higher_level_releases_more(pbc: pl.DataFrame) -> None:
@@ -85,16 +83,14 @@ def test_a_wider_tolerance_or_a_higher_level_releases_more(pbc: pl.DataFrame) ->
     assert wider > shares[1]
 
 
-def test_a_large_table_is_judged_by_some_of_its_patients(
-    pbc: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_table_is_judged_by_some_of_its_patients(pbc: pl.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = look_roughly(_arrays(pbc), 0, past_only=False, calendar=True)
-    monkeypatch.setattr("safeimpute.evaluation.rough.MOST_VISITS", 1000)
+    monkeypatch.setattr("safeimpute.evaluation.release_forecast.MOST_VISITS", 1000)
     some = look_roughly(_arrays(pbc), 0, past_only=False, calendar=True)
     assert whole is not None
     assert some is not None
     assert len(some.visits) < 0.7 * len(whole.visits)
-    assert 0.5 < some.worth.patients / whole.worth.patients < 2.0
+    assert 0.5 < some.effective_size.patients / whole.effective_size.patients < 2.0
 
 
 def test_a_table_without_holes_is_refused_at_once(pbc: pl.DataFrame) -> None:
@@ -105,9 +101,7 @@ def test_a_table_without_holes_is_refused_at_once(pbc: pl.DataFrame) -> None:
 
 def test_mixed_units_are_a_problem_of_the_lab(pbc: pl.DataFrame) -> None:
     mixed = pbc.with_columns(
-        pl.when(pl.int_range(pl.len()) % 4 == 0)
-        .then(pl.col("cholesterol") / 38.67)
-        .otherwise(pl.col("cholesterol"))
+        pl.when(pl.int_range(pl.len()) % 4 == 0).then(pl.col("cholesterol") / 38.67).otherwise(pl.col("cholesterol"))
     )
     assert "Two units are mixed" in check_lab(mixed, _asked())["problem"]
 
@@ -148,11 +142,11 @@ def test_what_would_do_does_and_less_does_not(alpha: float) -> None:
     lowest = lowest_level_held_out(measured)
     assert lowest is not None
     assert lowest <= alpha + 1e-9
-    for worth in (Worth(45, 30), Worth(400, 25), Worth(20, 400)):
-        level = lowest_level(worth)
+    for effective_size in (EffectiveSize(45, 30), EffectiveSize(400, 25), EffectiveSize(20, 400)):
+        level = lowest_level(effective_size)
         assert level is not None
-        assert enough(worth, level)
-        assert not enough(worth, level - 0.01)
+        assert enough(effective_size, level)
+        assert not enough(effective_size, level - 0.01)
 
 
 def test_a_refusal_names_the_claim_that_works(pbc: pl.DataFrame) -> None:
@@ -168,9 +162,4 @@ def test_a_refusal_names_the_claim_that_works(pbc: pl.DataFrame) -> None:
 def test_time_is_told_no_finer_than_it_is_known() -> None:
     assert fit_seconds(200_000, 5, 1.0, 1) > 10 * fit_seconds(2_000, 5, 1.0, 1)
     assert fit_seconds(2_000, 4, 2.0, 1) < fit_seconds(2_000, 5, 1.0, 1) / 2
-    assert [in_words(each) for each in (3, 44, 200, 9000)] == [
-        "5 seconds",
-        "40 seconds",
-        "3 minutes",
-        "2.5 hours",
-    ]
+    assert [in_words(each) for each in (3, 44, 200, 9000)] == ["5 seconds", "40 seconds", "3 minutes", "2.5 hours"]

@@ -5,12 +5,19 @@ import polars as pl
 import pytest
 
 from safeimpute.errors import VisitsError
-from safeimpute.evaluation.downstream import Plan, kind_of, run_downstream
-from safeimpute.evaluation.downstream_columns import outcome_of, regressor_of
-from safeimpute.evaluation.downstream_result import Downstream
-from safeimpute.evaluation.ways import COMPLETE, DRAWN, FILLED, NOTHING_MISSING, RELEASED, WAYS
-from safeimpute.records.arrays import VisitArrays
+from safeimpute.evaluation.completions import (
+    COMPLETE,
+    DRAWN,
+    FILLED,
+    NOTHING_MISSING,
+    RELEASED,
+    WAYS,
+    outcome_of,
+    regressor_of,
+)
+from safeimpute.evaluation.downstream import Downstream, Plan, kind_of, run_downstream
 from safeimpute.settings import BestSettings, make_settings
+from safeimpute.visits.arrays import VisitArrays
 
 LIMIT = 8.0
 

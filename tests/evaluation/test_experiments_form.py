@@ -1,26 +1,23 @@
-"""The paper's experiments in the paper's form: curves, alignment, precision, one release for evaluate and ablate."""
+"""The paper's experiments in the paper's form: curves, alignment, precision, the data at a glance."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
 from helpers.command_line import QUICK, invoke
-from safeimpute.benchmark.ablation_tables import ablation_tables
-from safeimpute.benchmark.typeset import Table, as_latex, as_markdown, as_text, best_two
 from safeimpute.evaluation import metrics
-from safeimpute.evaluation.curves import fdr_power_curves, risk_alignment
 from safeimpute.evaluation.data_profile import profile_data
-from safeimpute.evaluation.evaluate import Outcome, summarise_release
+from safeimpute.evaluation.evaluate import Outcome, fdr_power_curves, risk_alignment, summarise_release
 from safeimpute.evaluation.trials import Trial, run_trials
-from safeimpute.records.arrays import VisitArrays
-from safeimpute.records.simulate import simulate
-from safeimpute.records.visits import ColumnChoice, prepare_visits
 from safeimpute.settings import make_settings
 from safeimpute.tolerance import Tolerance
+from safeimpute.visits.arrays import VisitArrays
+from safeimpute.visits.columns import ColumnChoice
+from safeimpute.visits.examples import simulate
+from safeimpute.visits.visits import prepare_visits
 
 TOLD = {"target": "hba1c", "tolerance": 1.0, "fdr": 0.3, "preset": "paper"}
 
@@ -72,72 +69,32 @@ def test_accuracy_alone_has_no_fallback_edges(trials: list[Trial], cohort_arrays
     assert not np.array_equal(trials[0].alone, trials[0].estimates.value)
 
 
-Both = tuple[dict[str, Any], Any, Path]  # what evaluate and ablate wrote, and where
-
-
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
-    """evaluate and ablate on the same visits, levels and splits; too few calibration visits for a level of 0.05."""
-    folder = tmp_path_factory.mktemp("both")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """evaluate where there are too few calibration visits for a level of 0.05."""
+    folder = tmp_path_factory.mktemp("evaluated")
     (folder / "quick.toml").write_text(QUICK)
-    visits = simulate("mimic4", np.random.default_rng(3), patients=24).visits
-    visits.write_parquet(folder / "visits.parquet")
-    told: tuple[object, ...] = (
-        folder / "visits.parquet",
-        "--target",
-        "hba1c",
-        "--tolerance",
-        "1.2",
-        "--fdr",
-        "0.35",
-    )
-    told += ("--splits", 1, "--config", folder / "quick.toml", "--quiet")
+    simulate("mimic4", np.random.default_rng(3), patients=24).visits.write_parquet(folder / "visits.parquet")
     invoke(
-        *("evaluate", *told, "--preset", "paper", "--json", folder / "e.json", "--out", folder / "e"),
-        *("--curve-tolerances", "0.5,0.8", "--risk-groups", 5),
+        *("evaluate", folder / "visits.parquet", "--target", "hba1c", "--tolerance", "1.2", "--fdr", "0.35"),
+        *("--splits", 1, "--config", folder / "quick.toml", "--quiet", "--preset", "paper"),
+        *("--out", folder / "e", "--curve-tolerances", "0.5,0.8", "--risk-groups", 5),
     )
-    invoke("ablate", *told, "--json", folder / "a.json")
-    return json.loads((folder / "e.json").read_text()), json.loads((folder / "a.json").read_text()), folder
+    return folder
 
 
-def test_few_calibration_visits_do_not_stop_an_evaluation(both: Both) -> None:
-    content = json.loads((both[2] / "e" / "evaluation.json").read_text())
-    visits = pl.read_parquet(both[2] / "visits.parquet")
+def test_few_calibration_visits_do_not_stop_an_evaluation(evaluated: Path) -> None:
+    content = json.loads((evaluated / "e" / "evaluation.json").read_text())
+    visits = pl.read_parquet(evaluated / "visits.parquet")
     assert 0.15 * 0.8 * visits["hba1c"].count() < 19  # 0.05, which the curves ask for, needs nineteen
     assert [curve["absolute"] for curve in content["curves"]] == [0.5, 0.8]
     assert content["curves"][0]["points"][0]["fdr"] == 0.05
     assert len(content["alignment"]) == 5
 
 
-def test_evaluate_and_ablate_release_alike(both: Both) -> None:
-    evaluated, ablated, _ = both
-    assert ablated["risk"]["proxy risk"] == evaluated["release"][0]
-    assert ablated["imputer"]["paper's system"] == evaluated["imputation"]
-
-
-def test_ablation_tables_have_the_published_columns(both: Both) -> None:
-    imputer, risk = ablation_tables(both[1])
-    assert imputer.rows[0][3:] == ("0.9669", "1.2231", "1.2889", "1.8091")
-    assert {"RMSE", "published RMSE, Mayo Clinic"} <= set(imputer.head)
-    assert risk.rows[1][-1] == "0.3667"
-    assert {"RMSE", "precision", "published FDR, MIMIC-III"} <= set(risk.head)
-
-
-def test_best_and_second_best_are_marked() -> None:
-    table = Table("t", "", ("m", "x"), (("a", "3"), ("b", "1"), ("c", "2")), marks=best_two([3, 1, 2], 1))
-    assert "| b | **1** |" in as_markdown(table)
-    assert "| c | <u>2</u> |" in as_markdown(table)
-    assert r"b & \textbf{1}" in as_latex(table)
-    assert r"c & \underline{2}" in as_latex(table)
-    assert "1*" in as_text(table)
-    assert best_two([0.2, None, 0.9], 0, larger=True) == {(2, 0): "best", (0, 0): "second"}
-
-
 def test_a_heat_map_has_a_row_per_visit_where_it_can_be_seen() -> None:
     small = prepare_visits(simulate("mayo", np.random.default_rng(0)).visits, ColumnChoice("hba1c"))
     assert len(profile_data(small)["heat_map"]) == len(small) <= 1000
     assert set(np.ravel(profile_data(small)["heat_map"])) <= {0.0, 1.0}
-    large = prepare_visits(
-        simulate("mimic4", np.random.default_rng(0), patients=400).visits, ColumnChoice("hba1c")
-    )
+    large = prepare_visits(simulate("mimic4", np.random.default_rng(0), patients=400).visits, ColumnChoice("hba1c"))
     assert len(profile_data(large)["heat_map"]) == 240

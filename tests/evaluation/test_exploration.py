@@ -6,17 +6,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from safeimpute.estimator import SafeImputer
-from safeimpute.evaluation.exploration import judge, slider_grid, trade_off
-from safeimpute.evaluation.run_summary import LevelOutcome
-from safeimpute.records.arrays import VisitArrays
+from safeimpute import SafeImputer
+from safeimpute.evaluation.release_profile import LevelOutcome, judge, slider_grid, trade_off
+from safeimpute.learning.protocol import Estimates
 from safeimpute.report.run_folder import review_visits
-from safeimpute.selection.calibrate import Calibrated
-from safeimpute.selection.release import Rule
+from safeimpute.selection.calibrated import Calibrated
+from safeimpute.selection.cutoff import Rule
+from safeimpute.selection.groups import Grouping
+from safeimpute.selection.questions import Question
 from safeimpute.selection.what_if import TOLERANCE_FACTORS, reaches
-from safeimpute.splits.questions import Question
-from safeimpute.systems.protocol import Estimates
 from safeimpute.tolerance import Tolerance, parse_tolerance
+from safeimpute.visits.arrays import VisitArrays
 
 UNMEASURED, PAPER = Rule("unmeasured", 0.2), Rule("visits", 0.2)
 
@@ -45,13 +45,11 @@ def _calibrated(seed: int = 0, patients: int = 300, per: int = 6) -> Calibrated:
     fold, tie = np.zeros(n, dtype=np.int64), np.random.default_rng(seed + 1).random(n)
     question = Question(visits, judged, ~judged, np.full(n, np.nan), fold, tie, np.ones(n, dtype=bool))
     weight = rng.gamma(2.0, 1.0, n)
-    return Calibrated(question, truth, estimates, weight, {})
+    return Calibrated(question, truth, estimates, weight, {}, Grouping((), False))
 
 
-def explore(
-    calibrated: Calibrated, tolerance: Tolerance, rule: Rule, levels: tuple[float, ...]
-) -> list[LevelOutcome]:
-    return judge(calibrated, tolerance, rule, reaches(calibrated.ground(tolerance), rule, levels))
+def explore(calibrated: Calibrated, tolerance: Tolerance, rule: Rule, levels: tuple[float, ...]) -> list[LevelOutcome]:
+    return judge(calibrated, tolerance, rule, reaches(calibrated.selection_data(tolerance), rule, levels))
 
 
 @pytest.mark.parametrize("rule", [UNMEASURED, PAPER])
@@ -98,7 +96,7 @@ def imputer(cohort: pl.DataFrame) -> tuple[SafeImputer, pl.DataFrame]:
 def test_the_sliders_start_at_the_run(imputer: tuple[SafeImputer, pl.DataFrame]) -> None:
     fitted, visits = imputer
     released = fitted.impute(visits)["released"].sum()
-    grid = slider_grid(fitted.result())
+    grid = slider_grid(fitted.results()["hba1c"])
     own = grid["tolerances"][grid["chosen_tolerance"]]
     assert grid["levels"][grid["chosen_level"]] == 0.3
     assert own["released"][grid["chosen_level"]] == released
@@ -108,7 +106,7 @@ def test_the_sliders_start_at_the_run(imputer: tuple[SafeImputer, pl.DataFrame])
 
 
 def test_report_and_sliders_say_the_same(imputer: tuple[SafeImputer, pl.DataFrame]) -> None:
-    result = imputer[0].result()
+    result = imputer[0].results()["hba1c"]
     grid, curve = slider_grid(result), trade_off(result)
     own = grid["tolerances"][grid["chosen_tolerance"]]
     assert [point["fdr"] for point in curve] == [0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5]
@@ -120,13 +118,9 @@ def test_report_and_sliders_say_the_same(imputer: tuple[SafeImputer, pl.DataFram
         assert own["risky"][place] == pytest.approx(point["risky"], rel=1e-3)
 
 
-def test_the_review_table_holds_every_imputed_patient_in_order(
-    imputer: tuple[SafeImputer, pl.DataFrame],
-) -> None:
+def test_the_review_table_holds_every_imputed_patient_in_order(imputer: tuple[SafeImputer, pl.DataFrame]) -> None:
     fitted, visits = imputer
-    table = review_visits(
-        fitted.visits_, fitted.calibrated_.candidates, fitted.calibrated_.question.set_aside
-    )
+    table = review_visits(fitted.visits_, fitted.calibrated_.candidates, fitted.calibrated_.question.set_aside)
     imputed = fitted.impute(visits)
     rows = table.filter(pl.col("imputation") >= 0).sort("imputation")
     assert rows.select("subject_id", "time").equals(imputed.select("subject_id", "time"))

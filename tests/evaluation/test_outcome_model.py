@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from safeimpute.evaluation.outcome_model import fit_logit, judge, predict_across
+from safeimpute.evaluation.completions import fit_logit, judge, predict_across
 
 
 def test_coefficients_are_found() -> None:

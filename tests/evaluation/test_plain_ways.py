@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from safeimpute.evaluation.plain_ways import LAST, MEAN, OWN_MEAN, plain_values
-from safeimpute.records.arrays import FloatArray, VisitArrays
+from safeimpute.evaluation.completions import LAST, MEAN, OWN_MEAN, plain_values
+from safeimpute.visits.arrays import FloatArray, VisitArrays
 
 NAN = np.nan
 
@@ -36,9 +36,7 @@ def test_only_what_was_known_by_then_counts_where_only_the_past_does() -> None:
     target, patient = [1.0, 3.0, NAN, 8.0, 20.0], [0, 0, 0, 0, 1]
     found = plain_values(_visits(target, patient), past_only=True)
     assert found[OWN_MEAN] == pytest.approx([31 / 3, 1.0, 2.0, 2.0, 4.0])
-    late = np.array(
-        [[0.0], [2.5], [NAN], [3.0], [4.0]]
-    )  # the second value is known only after the third visit
+    late = np.array([[0.0], [2.5], [NAN], [3.0], [4.0]])  # the second value is known only after the third visit
     waited = plain_values(_visits(target, patient, late), past_only=True)
     assert waited[LAST] == pytest.approx([31 / 3, 1.0, 1.0, 3.0, 4.0])
     assert waited[OWN_MEAN] == pytest.approx([31 / 3, 1.0, 1.0, 2.0, 4.0])
@@ -53,7 +51,5 @@ def test_a_visits_own_target_changes_nothing_about_it() -> None:
     other = target.copy()
     other[row] = 1e6
     for past_only in (False, True):
-        before, after = (
-            plain_values(_visits(t.tolist(), patient), past_only=past_only) for t in (target, other)
-        )
+        before, after = (plain_values(_visits(t.tolist(), patient), past_only=past_only) for t in (target, other))
         assert all(before[way][row] == pytest.approx(after[way][row]) for way in before)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from safeimpute.evaluation.quantities import mean_of, quantile_of, share_above, slope_of
+from safeimpute.evaluation.completions import mean_of, quantile_of, share_above, slope_of
 
 
 def test_one_visit_per_patient_is_the_textbook() -> None:

@@ -6,8 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from safeimpute.evaluation.subgroups import Judgement, describe_subgroups
-from safeimpute.records.visits import ColumnChoice, Visits, prepare_visits
+from safeimpute.evaluation.release_profile import Judgement, describe_subgroups
+from safeimpute.visits.columns import ColumnChoice
+from safeimpute.visits.visits import Visits, prepare_visits
 
 LEVELS = ("a", "b=c", None)
 
@@ -46,9 +47,9 @@ def test_groups_partition_the_visits() -> None:
         assert sum(group["missing"] for group in described[title]) == len(judgement.candidates)
         assert sum(group["released"] for group in described[title]) == judgement.released.sum()
         assert sum(group["judged"] for group in described[title]) == len(judgement.judged)
-    assert [group["group"] for group in described["age"]] == ["under 50", "50 to under 65", "65 and over"]
-    assert [group["group"] for group in described["site"]] == ["a", "b=c"]
-    known = sum(group["missing"] for group in described["site"])
+    assert [group["group"] for group in described["age"]] == ["under 50", "50 to under 65", "65 or more"]
+    assert [group["group"] for group in described["site"]] == ["a", "b=c", "unknown"]
+    known = sum(group["missing"] for group in described["site"][:-1])
     assert known == np.sum(visits.arrays.patient[judgement.candidates] % 3 != 2)
 
 

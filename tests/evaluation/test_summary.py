@@ -8,10 +8,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from safeimpute.estimator import SafeImputer
-from safeimpute.evaluation.measuring_summary import how_well
+from safeimpute import SafeImputer
+from safeimpute.evaluation.data_profile import how_well
 from safeimpute.evaluation.run_summary import RunSummary
 from safeimpute.evaluation.summary import as_second_look, summarise_run
+from safeimpute.model.labs import lab_result
 from safeimpute.settings import ClaimName
 
 BEST = {"folds": 3, "analogues": 4}
@@ -22,7 +23,7 @@ def _run(cohort: pl.DataFrame, claim: ClaimName) -> Run:
     imputer = SafeImputer(target="hba1c", tolerance=1.0, fdr=0.3, claim=claim, best=BEST, exclude=("remark",))
     table = cohort.with_columns(pl.lit("seen").alias("remark"))
     imputations = imputer.fit(table).impute(table)
-    return imputer, imputations, summarise_run(imputer.result(), imputer.visits_, imputations)
+    return imputer, imputations, summarise_run(imputer.results()["hba1c"], imputer.visits_, imputations)
 
 
 @pytest.fixture(scope="module", params=["unmeasured", "visits"])
@@ -73,12 +74,7 @@ def test_accuracy_is_judged_without_the_visits_own_value(run: Run) -> None:
     accuracy = summary["accuracy"]
     assert accuracy["mae"]["best"] == pytest.approx(error.mean())
     assert accuracy["visits"] == judged.sum()
-    assert list(accuracy["mae"]) == [
-        "best",
-        "overall mean",
-        "last value carried forward",
-        "patient's own other values",
-    ]
+    assert list(accuracy["mae"]) == ["best", "overall mean", "last value carried forward", "patient's own other values"]
     assert accuracy["mae"]["best"] < accuracy["mae"]["overall mean"]
     assert sum(group["visits"] for group in summary["alignment"]) == accuracy["visits"]
     assert summary["alignment"][0]["mae"] < summary["alignment"][-1]["mae"]
@@ -111,17 +107,15 @@ def test_a_second_look_promises_nothing_and_changes_no_figure(run: Run) -> None:
     assert again["second_look"]
     assert again["no_promise"].startswith("Second look at the same visits: no guarantee.")
     told = {"promise", "assumption", "limits", "no_promise", "second_look"}
-    assert {k: v for k, v in again.items() if k not in told} == {
-        k: v for k, v in summary.items() if k not in told
-    }
+    assert {k: v for k, v in again.items() if k not in told} == {k: v for k, v in summary.items() if k not in told}
 
 
 def test_a_refused_release_is_told_with_its_reason(run: Run) -> None:
     imputer, imputations, _ = run
-    refused = copy.copy(imputer)
-    refused.decision_ = replace(imputer.decision_, refused="too few patients. Give more")
+    refused = copy.copy(imputer.labs_["hba1c"])
+    refused.decision = replace(imputer.decision_, refused="too few patients. Give more")
     nothing = imputations.with_columns(released=pl.lit(False), reason=pl.lit("no promise possible"))
-    summary = summarise_run(refused.result(), refused.visits_, nothing)
+    summary = summarise_run(lab_result(refused), refused.visits, nothing)
     assert summary["no_promise"] == "too few patients. Give more"
     assert summary["promise"] == ""
     assert summary["distribution"]["released"] == {"values": 0, "mean": None, "median": None}
@@ -131,8 +125,7 @@ def test_a_refused_release_is_told_with_its_reason(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("auc", "words"),
-    [(0.5, "Hardly"), (0.7, "Somewhat"), (0.85, "Well"), (0.99, "Very well"), (None, "cannot")],
+    ("auc", "words"), [(0.5, "Hardly"), (0.7, "Somewhat"), (0.85, "Well"), (0.99, "Very well"), (None, "cannot")]
 )
 def test_how_well_measuring_can_be_told_is_put_in_words(auc: float | None, words: str) -> None:
     assert words in how_well(auc)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from safeimpute.evaluation.tipping import OPEN, Drawn, tipping_points
+from safeimpute.evaluation.drawn_run import OPEN, Drawn, tipping_points
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from safeimpute.evaluation.quantities import Estimated, mean_of
-from safeimpute.evaluation.ways import (
+from safeimpute.evaluation.completions import (
     CARRIED,
     COMPLETE,
     DRAWN,
@@ -14,15 +13,18 @@ from safeimpute.evaluation.ways import (
     WAYS,
     WEIGHTED,
     Completed,
+    Estimated,
     complete,
     interval_of,
+    mean_of,
     release_weights,
 )
-from safeimpute.records.arrays import VisitArrays
-from safeimpute.selection.calibrate import Calibrated
+from safeimpute.learning.protocol import Estimates
+from safeimpute.selection.calibrated import Calibrated
+from safeimpute.selection.groups import Grouping
+from safeimpute.selection.questions import question_for
 from safeimpute.settings import make_settings
-from safeimpute.splits.questions import question_for
-from safeimpute.systems.protocol import Estimates
+from safeimpute.visits.arrays import VisitArrays
 
 SETTINGS = make_settings(target="hba1c", tolerance=0.5, fdr=0.2)
 
@@ -31,7 +33,7 @@ def made(visits: VisitArrays) -> tuple[Calibrated, dict[str, Completed]]:
     """Imputed at 1 where nobody measured; every other candidate released; draws of 2 and 3."""
     question, n = question_for(visits, SETTINGS), len(visits)
     estimates = Estimates(np.ones(n), np.zeros(n), np.ones(n), np.zeros(n, dtype=bool))
-    calibrated = Calibrated(question, visits.target_values, estimates, np.ones(n), {})
+    calibrated = Calibrated(question, visits.target_values, estimates, np.ones(n), {}, Grouping((), False))
     rows = calibrated.candidates
     drawn = np.column_stack([np.full(len(rows), 2.0), np.full(len(rows), 3.0)])
     ways = complete(calibrated, np.arange(len(rows)) % 2 == 0, drawn, SETTINGS, np.random.default_rng(0))

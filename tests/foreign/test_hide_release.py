@@ -19,9 +19,8 @@ from safeimpute.evaluation.evaluate import release_at
 from safeimpute.evaluation.trials import Trial
 from safeimpute.foreign.hidden import Hidden
 from safeimpute.foreign.release import Release
-from safeimpute.records.bundled import load_pbc
-from safeimpute.records.simulate import simulate
-from safeimpute.splits.roles import Role
+from safeimpute.learning.roles import Role
+from safeimpute.visits.examples import load_pbc, simulate
 
 LABS = ["hba1c", "glucose", "cholesterol"]
 
@@ -31,9 +30,7 @@ def iterative(visits: pl.DataFrame) -> pl.DataFrame:
     columns = [name for name in visits.columns if visits[name].dtype.is_numeric() and name != "subject_id"]
     table = visits.select(columns).to_numpy()
     filled = IterativeImputer(random_state=0, max_iter=5).fit_transform(table)
-    return visits.with_columns(
-        pl.Series(name, filled[:, k]) for k, name in enumerate(columns) if name != "time"
-    )
+    return visits.with_columns(pl.Series(name, filled[:, k]) for k, name in enumerate(columns) if name != "time")
 
 
 def nearest(visits: pl.DataFrame) -> pl.DataFrame:
@@ -64,9 +61,7 @@ TOOLS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
 @pytest.fixture(scope="module")
 def cohort() -> tuple[pl.DataFrame, pl.DataFrame]:
     """Visits with a quarter of the values left out at random, and the same with all of them."""
-    whole = simulate("mimic4", np.random.default_rng(8), patients=500).visits.select(
-        "subject_id", "time", *LABS
-    )
+    whole = simulate("mimic4", np.random.default_rng(8), patients=500).visits.select("subject_id", "time", *LABS)
     whole = whole.filter(pl.col("hba1c").is_not_null()).sort("subject_id", "time")
     whole = whole.with_columns(pl.col("subject_id").cast(pl.String).str.zfill(6))  # in the order of visits
     left = np.random.default_rng(9).random(len(whole)) < 0.25
@@ -156,9 +151,7 @@ def test_a_tools_own_risk_and_signals_are_taken(cohort: tuple[pl.DataFrame, pl.D
     done = si.release(hidden, filled, tolerance=1.2, fdr=0.3, risk="doubt")
     asked = done.calibrated.candidates
     np.testing.assert_array_equal(done.calibrated.estimates.risk[asked], filled["doubt"].to_numpy()[asked])
-    signalled = si.release(
-        si.hide(cohort[0], target="hba1c"), filled, tolerance=1.2, fdr=0.3, signals=("doubt",)
-    )
+    signalled = si.release(si.hide(cohort[0], target="hba1c"), filled, tolerance=1.2, fdr=0.3, signals=("doubt",))
     assert set(signalled.calibrated.estimates.signals) == {"doubt"}
 
 
@@ -169,9 +162,7 @@ def test_the_other_promises_are_there_too(cohort: tuple[pl.DataFrame, pl.DataFra
     assert sure.promised.promise.startswith("With 90 % confidence")
     assert 0 < sure.bound.risky < sure.bound.values
     hidden = si.hide(cohort[0], target="hba1c", calibration=0.3)
-    grouped = si.release(
-        hidden, iterative(hidden.visits), tolerance=1.5, fdr=0.35, groups="history", risk_cap=0.4
-    )
+    grouped = si.release(hidden, iterative(hidden.visits), tolerance=1.5, fdr=0.35, groups="history", risk_cap=0.4)
     assert "history" in grouped.promised.promise
     risk = grouped.table.filter(pl.col("released"))["risk"].max()
     assert risk is not None

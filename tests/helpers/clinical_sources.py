@@ -13,38 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 MIMIC_ITEMS = {"hba1c": 50852, "glucose": 50931, "glucose_gas": 50809, "cholesterol": 50907, "sodium": 50983}
-LOINC = {
-    "hba1c": "4548-4",
-    "glucose": "2345-7",
-    "glucose_gas": "2339-0",
-    "cholesterol": "2093-3",
-    "sodium": "2951-2",
-}
-OMOP = {
-    "hba1c": 3004410,
-    "glucose": 3004501,
-    "glucose_gas": 3000483,
-    "cholesterol": 3027114,
-    "sodium": 3019550,
-}
+LOINC = {"hba1c": "4548-4", "glucose": "2345-7", "glucose_gas": "2339-0", "cholesterol": "2093-3", "sodium": "2951-2"}
+OMOP = {"hba1c": 3004410, "glucose": 3004501, "glucose_gas": 3000483, "cholesterol": 3027114, "sodium": 3019550}
 OMOP_UNITS = {"%": 8554, "mmol/mol": 9579, "mg/dL": 8840, "mmol/L": 8753}
 MEDS_SCHEMA = pa.schema(
-    [
-        ("subject_id", pa.int64()),
-        ("time", pa.timestamp("us")),
-        ("code", pa.string()),
-        ("numeric_value", pa.float32()),
-    ]
+    [("subject_id", pa.int64()), ("time", pa.timestamp("us")), ("code", pa.string()), ("numeric_value", pa.float32())]
 )
 RANGES = {"hba1c": (3, 20), "glucose": (10, 2000), "cholesterol": (20, 1000)}
 LOOKBACK = {"glucose": timedelta(days=7), "cholesterol": timedelta(days=90)}
 
-UNITS = {
-    "hba1c": ("%", "mmol/mol"),
-    "glucose": ("mg/dL",),
-    "glucose_gas": ("mg/dL",),
-    "cholesterol": ("mg/dL",),
-}
+UNITS = {"hba1c": ("%", "mmol/mol"), "glucose": ("mg/dL",), "glucose_gas": ("mg/dL",), "cholesterol": ("mg/dL",)}
 LIMITS = {"hba1c": (3, 15), "glucose": (5, 2200), "glucose_gas": (40, 500), "cholesterol": (15, 700)}
 
 
@@ -114,11 +92,7 @@ def mimic4_tables(records: Records) -> dict[str, list[dict[str, Any]]]:
         # Padded as published; an ICD-9 code that begins like a diabetes code of ICD-10 must not count.
         "diagnoses_icd": [
             {"subject_id": p.id, "hadm_id": p.id, "seq_num": 1}
-            | (
-                {"icd_code": "E119   ", "icd_version": 10}
-                if p.diabetic
-                else {"icd_code": "E1190  ", "icd_version": 9}
-            )
+            | ({"icd_code": "E119   ", "icd_version": 10} if p.diabetic else {"icd_code": "E1190  ", "icd_version": 9})
             for p in records.people
         ],
         "admissions": [
@@ -126,13 +100,7 @@ def mimic4_tables(records: Records) -> dict[str, list[dict[str, Any]]]:
             for number, (person, time) in enumerate(records.admissions)
         ],
         "labevents": [
-            {
-                "labevent_id": n,
-                "subject_id": r.person,
-                "hadm_id": None,
-                "specimen_id": n,
-                "itemid": MIMIC_ITEMS[r.test],
-            }
+            {"labevent_id": n, "subject_id": r.person, "hadm_id": None, "specimen_id": n, "itemid": MIMIC_ITEMS[r.test]}
             | {
                 "charttime": r.drawn,
                 "storetime": r.known,
@@ -180,8 +148,7 @@ def omop_tables(records: Records) -> dict[str, list[dict[str, Any]]]:
             for p in records.people
         ],
         "condition_occurrence": [
-            {"person_id": p.id, "condition_concept_id": 201826 if p.diabetic else 316866}
-            for p in records.people
+            {"person_id": p.id, "condition_concept_id": 201826 if p.diabetic else 316866} for p in records.people
         ],
         "visit_occurrence": [
             {
@@ -208,9 +175,7 @@ def write_meds(records: Records, folder: Path) -> Path:
         events += [(p.id, None, f"GENDER//{p.sex}", None), (p.id, datetime(p.born, 1, 1), "MEDS_BIRTH", None)]
         code = "10//E119" if p.diabetic else "9//4280"
         events.append((p.id, datetime(2149, 1, 1), f"DIAGNOSIS//ICD//{code}", None))
-    events += [
-        (person, time, "HOSPITAL_ADMISSION//URGENT//HOME", None) for person, time in records.admissions
-    ]
+    events += [(person, time, "HOSPITAL_ADMISSION//URGENT//HOME", None) for person, time in records.admissions]
     events += [(r.person, r.drawn, f"LAB//{MIMIC_ITEMS[r.test]}//{r.unit}", r.value) for r in records.results]
     rows = [dict(zip(MEDS_SCHEMA.names, event, strict=True)) for event in events]
     for shard, parity in (("train", 0), ("held_out", 1)):  # a patient lives in one shard
@@ -224,12 +189,7 @@ def write_meds(records: Records, folder: Path) -> Path:
 
 
 def observation(result: Result, **changes: Any) -> dict[str, Any]:
-    quantity = {
-        "value": result.value,
-        "unit": result.unit,
-        "system": "http://unitsofmeasure.org",
-        "code": result.unit,
-    }
+    quantity = {"value": result.value, "unit": result.unit, "system": "http://unitsofmeasure.org", "code": result.unit}
     return {
         "resourceType": "Observation",
         "status": "final",
@@ -273,13 +233,7 @@ def write_fhir(records: Records, folder: Path) -> Path:
     return folder
 
 
-WRITERS = {
-    "mimic3": write_mimic3,
-    "mimic4": write_mimic4,
-    "omop": write_omop,
-    "meds": write_meds,
-    "fhir": write_fhir,
-}
+WRITERS = {"mimic3": write_mimic3, "mimic4": write_mimic4, "omop": write_omop, "meds": write_meds, "fhir": write_fhir}
 
 
 def expected_visits(records: Records, anchors: str) -> list[dict[str, Any]]:
@@ -302,11 +256,7 @@ def _visits_of(person: Person, records: Records, anchors: str) -> list[dict[str,
             series[lab].setdefault(result.drawn, []).append(value)
     times = sorted(series["hba1c"])
     if anchors == "any":
-        stays = {
-            time.date(): time
-            for owner, time in sorted(records.admissions, reverse=True)
-            if owner == person.id
-        }
+        stays = {time.date(): time for owner, time in sorted(records.admissions, reverse=True) if owner == person.id}
         draws = {time.date(): time for time in sorted(time for lab in series.values() for time in lab)}
         times = sorted((stays | draws).values())
     visits = []

@@ -6,13 +6,15 @@ from typing import Any
 import polars as pl
 from polars.testing import assert_frame_equal
 
-from safeimpute.records.catalogue import load_catalogue
-from safeimpute.records.cohort import build_cohort, define_cohort
+from safeimpute.sources.cohort.build import build_cohort
+from safeimpute.sources.cohort.definition import define_cohort
+from safeimpute.sources.cohort.summary import CohortRecord
+from safeimpute.visits.catalogue import load_catalogue
 
 COMPARED = ("accounts", "contacts", "remarks", "clocks", "columns", "summary", "definition", "notes")
 
 
-def built(kind: str, location: str, out: Path, **options: Any) -> tuple[pl.DataFrame, dict[str, Any]]:
+def built(kind: str, location: str, out: Path, **options: Any) -> tuple[pl.DataFrame, CohortRecord]:
     catalogue = load_catalogue()
     definition = define_cohort(catalogue, target="hba1c", **options)
     record = build_cohort(kind, location, definition, out, catalogue=catalogue, force=True)
@@ -26,5 +28,5 @@ def require_equal(kind: str, folder: Path, location: str, out: Path, engine: str
     assert len(table) > 10
     assert_frame_equal(table, other, check_exact=True)
     for part in COMPARED:
-        assert record[part] == other_record[part], part
+        assert dict(record)[part] == dict(other_record)[part], part
     assert other_record["versions"]["engine"].startswith(engine)

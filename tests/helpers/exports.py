@@ -6,21 +6,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from safeimpute.records.catalogue import load_catalogue
-from safeimpute.records.imputations import imputation_table
-from safeimpute.records.writers.exported import Exported, Origin, Promise, export_table
+from safeimpute.sources.writers.exported import Exported, Origin, Promise, export_table
+from safeimpute.visits.catalogue import load_catalogue
+from safeimpute.visits.imputations import imputation_table
 
 PROMISE = "Of the values released, the expected share that is off by 0.5 % or more is at most 10 %."
 START = datetime(2150, 2, 27, 8, 15)
 
 
 def imputations(
-    rows: int = 12,
-    lab: str = "hba1c",
-    unit: str | None = "%",
-    subject: Any = None,
-    time: Any = None,
-    seed: int = 0,
+    rows: int = 12, lab: str = "hba1c", unit: str | None = "%", subject: Any = None, time: Any = None, seed: int = 0
 ) -> pl.DataFrame:
     """Every third row withheld, every fourth without bounds; by default whole-number identifiers and timestamps."""
     chance = np.random.default_rng(seed)
@@ -28,9 +23,7 @@ def imputations(
     released = number % 3 != 2
     return imputation_table(
         subject if subject is not None else pl.Series(1 + number % 8),
-        time
-        if time is not None
-        else pl.Series([START + timedelta(days=int(day), seconds=7) for day in number]),
+        time if time is not None else pl.Series([START + timedelta(days=int(day), seconds=7) for day in number]),
         lab,
         unit,
         chance.normal(7, 1, rows),

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from safeimpute.estimator import SafeImputer
-from safeimpute.records.bundled import load_pbc
+from safeimpute import SafeImputer
+from safeimpute.visits.examples import load_pbc
 
 FILE = Path(__file__).with_name("golden_paper.json")
 EPOCHS = 60  # enough to learn; few, so that machines have little time to drift apart
@@ -15,12 +15,7 @@ EPOCHS = 60  # enough to learn; few, so that machines have little time to drift 
 def letter() -> SafeImputer:
     """The preset paper fitted to PBC, and what it decides about every missing value."""
     imputer = SafeImputer(
-        target="cholesterol",
-        tolerance="20%",
-        fdr=0.35,
-        preset="paper",
-        device="cpu",
-        paper={"gcn": {"epochs": EPOCHS}},
+        target="cholesterol", tolerance="20%", fdr=0.35, preset="paper", device="cpu", paper={"gcn": {"epochs": EPOCHS}}
     )
     imputer.fit(load_pbc())
     imputer.impute(load_pbc())

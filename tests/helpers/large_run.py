@@ -7,8 +7,7 @@ import numpy as np
 import polars as pl
 
 from safeimpute.evaluation.run_summary import RunSummary
-from safeimpute.report.manifest import Manifest
-from safeimpute.report.run_folder import LAB_PREFIX, ROWS_PER_GROUP
+from safeimpute.report.run_folder import LAB_PREFIX, ROWS_PER_GROUP, Manifest
 
 IMPUTATIONS, VISITS, PATIENTS, LABS, CARRIERS = 100_000, 250_000, 40_000, 12, 20
 
@@ -23,12 +22,7 @@ def write_large_run(folder: Path, summary: RunSummary, manifest: Manifest) -> Pa
     imputations.write_parquet(folder / "imputations.parquet")
     _why(imputations, rng).write_parquet(folder / "why.parquet")
     released = int(imputations["released"].sum())
-    large: RunSummary = {
-        **summary,
-        "missing": IMPUTATIONS,
-        "released": released,
-        "withheld": IMPUTATIONS - released,
-    }
+    large: RunSummary = {**summary, "missing": IMPUTATIONS, "released": released, "withheld": IMPUTATIONS - released}
     (folder / "summary.json").write_text(json.dumps(large))
     (folder / "run.json").write_text(json.dumps(manifest))
     (folder / "review" / "exploration.json").write_text("{}")
@@ -42,9 +36,7 @@ def _visits(rng: np.random.Generator) -> pl.DataFrame:
     imputation[imputed] = np.arange(IMPUTATIONS)
     day = np.arange(VISITS, dtype=np.float64) * 30
     labs = {f"{LAB_PREFIX}lab{k}": rng.normal(100, 10, VISITS).astype(np.float32) for k in range(LABS)}
-    labs[f"{LAB_PREFIX}cholesterol"] = np.where(imputation >= 0, np.nan, rng.normal(300, 50, VISITS)).astype(
-        np.float32
-    )
+    labs[f"{LAB_PREFIX}cholesterol"] = np.where(imputation >= 0, np.nan, rng.normal(300, 50, VISITS)).astype(np.float32)
     names = [f"patient-{number:06d}" for number in range(PATIENTS)]
     ids = pl.Series(names)[patient]
     frame = pl.DataFrame({"patient": pl.Series(patient, dtype=pl.Int32).rank("dense") - 1, "subject_id": ids})

@@ -1,4 +1,4 @@
-"""A model for nights, and months that follow its fit: shared by the tests of ledger, monitor and recalibration."""
+"""A model for nights, and months that follow its fit: shared by the tests of night log, monitor and recalibration."""
 
 from functools import cache
 from pathlib import Path
@@ -8,7 +8,7 @@ import polars as pl
 
 from helpers.scored_cohorts import fit_visits
 from safeimpute import SafeImputer
-from safeimpute.records.simulate import simulate
+from safeimpute.visits.examples import simulate
 
 CUT = 1_300.0  # last day of the fit
 

@@ -21,9 +21,7 @@ PAGES = re.compile(rb"/Type\s*/Page(?!s)")
 def faults(page: "Page") -> list[str]:
     """What axe finds wrong, one line each."""
     if not page.evaluate("'axe' in window"):
-        page.evaluate(
-            AXE.read_text(encoding="utf-8")
-        )  # as a debugger would: the page's policy stays in force
+        page.evaluate(AXE.read_text(encoding="utf-8"))  # as a debugger would: the page's policy stays in force
     found: dict[str, Any] = page.evaluate("tags => axe.run(document, { runOnly: tags })", CHECKED)
     return [
         f"{fault['id']}: {node['html'][:120]} {node['failureSummary'][:200]}"

@@ -6,10 +6,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from safeimpute.web.decisions import DecisionLog
+from safeimpute.web.decisions import DecisionLog, log_beside
 from safeimpute.web.guard import Access
 from safeimpute.web.run_data import RunData
-from safeimpute.web.server import log_beside
 
 __all__ = ["ACCESS", "BASE", "TestClient", "app_over", "reviewing"]
 
@@ -20,14 +19,15 @@ with warnings.catch_warnings():
 
 from fastapi import FastAPI
 
-from safeimpute.web.app import create_app
+from safeimpute.web.app import Review, create_app
 
 ACCESS = Access(port=8123, token="a-token")
 BASE = "http://127.0.0.1:8123"
 
 
 def app_over(run: RunData) -> FastAPI:
-    return create_app(run, DecisionLog(log_beside(run.folder), run.identity), ACCESS)
+    review = Review(run, DecisionLog(log_beside(run.folder), run.identity))
+    return create_app(run.folder, [review], ACCESS)
 
 
 @contextmanager

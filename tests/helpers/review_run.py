@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from filelock import FileLock
 
-from safeimpute.records.bundled import load_pbc
+from safeimpute.visits.examples import load_pbc
 
 HTML_ID = '<img src=x onerror="document.title=1">'
 FORMULA_ID = '=HYPERLINK("http://x.invalid","hi")'

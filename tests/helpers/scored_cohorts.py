@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 
 from safeimpute import SafeImputer
-from safeimpute.records.simulate import simulate
 from safeimpute.settings import BestSettings
+from safeimpute.visits.examples import simulate
 
 QUICK = BestSettings(folds=3)
 TOLERANCE, LEVEL = 0.6, 0.2  # wide enough to release many, narrow enough to withhold some

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from helpers.fuzzing import fuzzed
 from safeimpute.cli import app
 from safeimpute.errors import OptionError, SafeImputeError
-from safeimpute.runtime.options import Declared, declared
-from safeimpute.runtime.table_format import TableFormat, make_table_format
+from safeimpute.machine.options import Declared, TableFormat, declared, make_table_format
 from safeimpute.settings import Settings, make_settings
 from safeimpute.tolerance import parse_tolerance
 
@@ -27,22 +26,7 @@ ANYTHING = st.one_of(
     st.floats(),
     st.text(max_size=12),
     st.sampled_from(
-        [
-            "auto",
-            "none",
-            "nan",
-            "inf",
-            "-1",
-            "1e400",
-            "10% or",
-            "%",
-            "0%",
-            "١",
-            "best",
-            "visits",
-            "\0",
-            "a,,b",
-        ]
+        ["auto", "none", "nan", "inf", "-1", "1e400", "10% or", "%", "0%", "١", "best", "visits", "\0", "a,,b"]
     ),
     st.lists(st.one_of(st.integers(), st.floats(), st.text(max_size=3)), max_size=3),
     st.dictionaries(st.text(max_size=5), st.integers(), max_size=2),
@@ -111,9 +95,7 @@ FORMAT_VALUES = st.one_of(
 
 def check_any_format(date_format: Any, decimal: Any, separator: Any, unit_of: Any) -> None:
     try:
-        made = make_table_format(
-            date_format=date_format, decimal=decimal, separator=separator, unit_of=unit_of
-        )
+        made = make_table_format(date_format=date_format, decimal=decimal, separator=separator, unit_of=unit_of)
     except OptionError:
         return
     assert len(made.separator) == 1
@@ -162,15 +144,7 @@ TOML = st.one_of(
     st.none(),
     TEXT,
     st.sampled_from(
-        [
-            "threads = -1",
-            "memory = nan",
-            "fdr = inf",
-            "[best]\nfolds = 1e9",
-            "seed = true",
-            "x = 1",
-            "[paper]\ngcn = 3",
-        ]
+        ["threads = -1", "memory = nan", "fdr = inf", "[best]\nfolds = 1e9", "seed = true", "x = 1", "[paper]\ngcn = 3"]
     ),
 )
 

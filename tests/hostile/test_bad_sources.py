@@ -17,8 +17,10 @@ import helpers.clinical_sources as sources
 from helpers.clinical_sources import Person, Records, Result
 from helpers.fuzzing import fuzzed
 from safeimpute.errors import SourceError
-from safeimpute.records.catalogue import load_catalogue
-from safeimpute.records.cohort import build_cohort, define_cohort
+from safeimpute.sources.cohort.build import build_cohort
+from safeimpute.sources.cohort.definition import define_cohort
+from safeimpute.sources.cohort.summary import CohortRecord
+from safeimpute.visits.catalogue import load_catalogue
 
 pytestmark = pytest.mark.surface("sources")
 
@@ -31,14 +33,12 @@ RECORDS = Records(
 )
 
 
-def build(kind: str, location: Path | str, folder: Path, **options: Any) -> dict[str, Any]:
+def build(kind: str, location: Path | str, folder: Path, **options: Any) -> CohortRecord:
     catalogue = load_catalogue()
     budget = {name: options.pop(name) for name in ("memory", "threads") if name in options}
     definition = define_cohort(catalogue, target="hba1c", **options)
     folder.mkdir(exist_ok=True)
-    return build_cohort(
-        kind, str(location), definition, folder / "visits.parquet", catalogue=catalogue, **budget
-    )
+    return build_cohort(kind, str(location), definition, folder / "visits.parquet", catalogue=catalogue, **budget)
 
 
 def refuses(kind: str, location: Path | str, tmp_path: Path, says: str, **options: Any) -> None:
@@ -108,16 +108,12 @@ def test_text_in_the_numeric_column(mimic4: Path, tmp_path: Path) -> None:
     rewritten(mimic4 / "labevents.csv.gz", lambda text: text.replace(spoil, f",{VALUE},seven,%", 1))
     assert build("mimic4", mimic4, tmp_path / "some")["accounts"]["set_aside"] == {"no number": {"hba1c": 1}}
     rewritten(mimic4 / "labevents.csv.gz", lambda text: text.replace(spoil, f",{VALUE},seven,%"))
-    refuses(
-        "mimic4", mimic4, tmp_path, r"no usable result of the target 'hba1c' among 3 rows \(3 no number\)"
-    )
+    refuses("mimic4", mimic4, tmp_path, r"no usable result of the target 'hba1c' among 3 rows \(3 no number\)")
 
 
 def test_mixed_units(mimic4: Path, tmp_path: Path) -> None:
     file = mimic4 / "labevents.csv.gz"
-    rewritten(
-        file, lambda text: text.replace(f"{VALUE},%", "61.0,mmol/mol", 1).replace(f"{VALUE},%", "77,mg/dL", 1)
-    )
+    rewritten(file, lambda text: text.replace(f"{VALUE},%", "61.0,mmol/mol", 1).replace(f"{VALUE},%", "77,mg/dL", 1))
     record = build("mimic4", mimic4, tmp_path / "some")
     assert record["remarks"]["converted"] == {"hba1c: mmol/mol to %": 1}
     assert record["accounts"]["set_aside"] == {"unknown unit": {"hba1c": 1}}
@@ -238,20 +234,9 @@ def test_fhir_damaged_or_absent(tmp_path: Path) -> None:
 
 def test_the_command_prints_one_line_and_no_traceback(mimic4: Path, tmp_path: Path) -> None:
     (mimic4 / "labevents.csv.gz").write_bytes(b"\x1f\x8b damaged")
-    command = [
-        "cohort",
-        "mimic4",
-        str(mimic4),
-        "--target",
-        "hba1c",
-        "-o",
-        str(tmp_path / "visits.parquet"),
-        "-q",
-    ]
+    command = ["cohort", "mimic4", str(mimic4), "--target", "hba1c", "-o", str(tmp_path / "visits.parquet"), "-q"]
     run = subprocess.run(
-        [sys.executable, "-c", "from safeimpute.cli import main; main()", *command],
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", "from safeimpute.cli import main; main()", *command], capture_output=True, text=True
     )
     assert run.returncode == 2
     assert run.stdout == ""
@@ -259,9 +244,7 @@ def test_the_command_prints_one_line_and_no_traceback(mimic4: Path, tmp_path: Pa
     assert len(run.stderr.splitlines()) == 1
 
 
-def check_damage(
-    tmp_path_factory: pytest.TempPathFactory, position: float, garbage: bytes, packed: bool
-) -> None:
+def check_damage(tmp_path_factory: pytest.TempPathFactory, position: float, garbage: bytes, packed: bool) -> None:
     """Bytes overwritten anywhere in the results: a build that balances, or an error made on purpose."""
     folder = tmp_path_factory.mktemp("damaged")
     hosp = sources.write_mimic4(RECORDS, folder, "csv.gz" if packed else "csv") / "hosp"

@@ -11,9 +11,11 @@ from typer.testing import CliRunner
 
 from safeimpute.cli import app
 from safeimpute.errors import SafeImputeError, VisitsError
-from safeimpute.records.checks import days, numbers
-from safeimpute.records.new_visits import read_new_visits, reading_of
-from safeimpute.records.visits import ColumnChoice, prepare_visits
+from safeimpute.visits.checks import numbers
+from safeimpute.visits.columns import ColumnChoice
+from safeimpute.visits.dates import days
+from safeimpute.visits.new_visits import read_new_visits, reading_of
+from safeimpute.visits.visits import prepare_visits
 
 pytestmark = pytest.mark.surface("tables")
 
@@ -273,9 +275,7 @@ def test_file_that_is_no_table(tmp_path: Path) -> None:
     path.write_bytes(b"PAR1 but not really")
     with pytest.raises(SafeImputeError) as caught:
         CliRunner().invoke(
-            app,
-            ["run", str(path), "--target", "a", "--tolerance", "1", "--fdr", "0.1"],
-            catch_exceptions=False,
+            app, ["run", str(path), "--target", "a", "--tolerance", "1", "--fdr", "0.1"], catch_exceptions=False
         )
     assert caught.value.exit_code == 2
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from helpers.fuzzing import fuzzed
 from safeimpute.errors import SafeImputeError, VisitsError
-from safeimpute.records.new_visits import Reading, read_new_visits, reading_of
-from safeimpute.records.tables import read_visits
-from safeimpute.records.visits import ColumnChoice, prepare_visits
+from safeimpute.visits.columns import ColumnChoice
+from safeimpute.visits.new_visits import Reading, read_new_visits, reading_of
+from safeimpute.visits.tables import read_visits
+from safeimpute.visits.visits import prepare_visits
 
 pytestmark = pytest.mark.surface("tables")
 SECRET = "Zyx-Patient-7731"  # stands in cells; must stand in no message
@@ -44,10 +45,7 @@ def refused(table: pl.DataFrame, words: str, choice: ColumnChoice | None = None)
 
 
 def test_a_column_called_like_a_level_of_another() -> None:
-    refused(
-        visits().with_columns(pl.lit(1.0).alias("sex=F")),
-        "'sex=F' is called like a level of the category 'sex'",
-    )
+    refused(visits().with_columns(pl.lit(1.0).alias("sex=F")), "'sex=F' is called like a level of the category 'sex'")
 
 
 @pytest.mark.parametrize("target", ["hba1c__known", "hba1c__drawn"])
@@ -227,7 +225,5 @@ def check_any_bytes(content: bytes) -> None:
 
 FILES = {"a.csv": b"", "b.csv": b"subject_id,time,hba1c\n", "c.csv.gz": b"", "d.parquet": b"PAR1"}
 test_any_table, test_any_table_at_length = fuzzed(check_any_table, tables(), few=60, many=1500)
-test_odd_columns, test_odd_columns_at_length = fuzzed(
-    check_odd_columns, tables(), st.integers(0, 2), few=40, many=1000
-)
+test_odd_columns, test_odd_columns_at_length = fuzzed(check_odd_columns, tables(), st.integers(0, 2), few=40, many=1000)
 test_any_bytes, test_any_bytes_at_length = fuzzed(check_any_bytes, st.binary(max_size=300), few=40, many=1000)

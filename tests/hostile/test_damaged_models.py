@@ -12,8 +12,8 @@ import pytest
 from helpers.scored_cohorts import saved_model
 from safeimpute import SafeImputer
 from safeimpute.errors import ModelFolderError
-from safeimpute.scoring.folder import _own_checksum
-from safeimpute.scoring.scorer import Scorer
+from safeimpute.model.manifest import own_checksum
+from safeimpute.model.scorer import Scorer
 
 pytestmark = pytest.mark.surface("models")
 
@@ -171,7 +171,7 @@ def test_a_manifest_of_another_program(model: Path, change: Callable[[dict[str, 
     """Its checksum is right, what it says is not: refused as another program's, not with a trace."""
     edit(model, change)
     manifest = json.loads((model / MANIFEST).read_text())
-    (model / MANIFEST).write_text(json.dumps(manifest | {"checksum": _own_checksum(manifest)}))
+    (model / MANIFEST).write_text(json.dumps(manifest | {"checksum": own_checksum(manifest)}))
     refused(model, MANIFEST)
 
 

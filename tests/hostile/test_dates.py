@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safeimpute.errors import OptionError, SafeImputeError, VisitsError
-from safeimpute.records.dates import days, days_or_empty, format_of, kind_of, read_dates
-from safeimpute.records.new_visits import read_new_visits, reading_of
-from safeimpute.records.tables import read_visits
-from safeimpute.records.visits import ColumnChoice, prepare_visits
+from safeimpute.visits.columns import ColumnChoice
+from safeimpute.visits.dates import days, days_or_empty, format_of, kind_of, read_dates
+from safeimpute.visits.new_visits import read_new_visits, reading_of
+from safeimpute.visits.tables import read_visits
+from safeimpute.visits.visits import prepare_visits
 
 pytestmark = pytest.mark.surface("dates")
 DAYS = st.dates(date(1900, 1, 1), date(2026, 1, 1))
@@ -58,9 +59,7 @@ def test_what_could_mean_two_days_is_refused_by_its_form(texts: tuple[str, ...],
 )
 def test_implausible_years_are_named(dates: list[date], early: int, late: int) -> None:
     for kind in (pl.Date, pl.Datetime("ms"), pl.Datetime("us")):
-        with pytest.raises(
-            VisitsError, match=f"before 1900 in {early} and after .* in {late} of {len(dates)} rows"
-        ):
+        with pytest.raises(VisitsError, match=f"before 1900 in {early} and after .* in {late} of {len(dates)} rows"):
             days(pl.Series("time", dates).cast(kind))
 
 
@@ -96,10 +95,7 @@ def test_every_kind_of_table_gives_the_same_day(day: date) -> None:
         assert days(pl.Series("time", [day]).cast(kind)).tolist() == [expected]
 
 
-@given(
-    st.lists(DAYS, min_size=1, max_size=6),
-    st.sampled_from(["DD.MM.YYYY", "MM/DD/YYYY", "YYYY/MM/DD", "%d-%b-%Y"]),
-)
+@given(st.lists(DAYS, min_size=1, max_size=6), st.sampled_from(["DD.MM.YYYY", "MM/DD/YYYY", "YYYY/MM/DD", "%d-%b-%Y"]))
 def test_a_named_format_gives_the_day_that_was_meant(meant: list[date], form: str) -> None:
     written = column(*(each.strftime(format_of(form)) for each in meant))
     assert read_dates(written, form).to_list() == meant
@@ -138,10 +134,7 @@ def test_rows_in_another_format_are_counted(tmp_path: Path) -> None:
 
 def german(tmp_path: Path) -> Path:
     path = tmp_path / "besuche.csv"
-    rows = [
-        f"P{i // 4};{1 + i % 28:02}.{1 + i % 4:02}.2024;{6 + i * 7 % 30 // 10},{i * 7 % 10};m"
-        for i in range(120)
-    ]
+    rows = [f"P{i // 4};{1 + i % 28:02}.{1 + i % 4:02}.2024;{6 + i * 7 % 30 // 10},{i * 7 % 10};m" for i in range(120)]
     path.write_text("\n".join(["subject_id;time;hba1c;sex", *rows]) + "\n")
     return path
 

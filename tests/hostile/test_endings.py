@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 
 from helpers.scored_cohorts import new_visits, saved_model
-from safeimpute.cli.endings import end_of
+from safeimpute.cli import end_of
 from safeimpute.errors import OptionError, VisitsError
-from safeimpute.records.simulate import simulate
-from safeimpute.runtime.leftovers import leftovers_in
-from safeimpute.runtime.signals import Stopped
-from safeimpute.runtime.traces import write_trace
+from safeimpute.machine.endings import Stopped, write_trace
+from safeimpute.machine.places import leftovers_in
+from safeimpute.visits.examples import simulate
 
 pytestmark = pytest.mark.surface("signals")
 SECRET = "Zyx-Patient-7731"
@@ -27,7 +26,7 @@ WORK = """
 import ctypes, sys, time
 from pathlib import Path
 import safeimpute.cli as cli
-from safeimpute.runtime.files import finished_folder, reserved
+from safeimpute.machine.files import finished_folder, reserved
 
 def work():
     out = Path(sys.argv[1])
@@ -47,9 +46,16 @@ cli.main()
 """
 
 
+def heeding() -> None:
+    """In a child: whatever the tests themselves ignore (nohup), it does not."""
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def began(out: Path, how: str = "plain") -> "subprocess.Popen[str]":
     told = [sys.executable, "-c", WORK, str(out), how]
-    process = subprocess.Popen(told, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(told, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heeding)
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     return process
@@ -57,9 +63,7 @@ def began(out: Path, how: str = "plain") -> "subprocess.Popen[str]":
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("moment", range(4))
-def test_a_signal_at_any_moment_leaves_nothing_unfinished(
-    tmp_path: Path, number: signal.Signals, moment: int
-) -> None:
+def test_a_signal_at_any_moment_leaves_nothing_unfinished(tmp_path: Path, number: signal.Signals, moment: int) -> None:
     process = began(tmp_path / "deep" / "out", "swallow" if moment % 2 else "plain")
     time.sleep(random.Random(f"{number}{moment}").random() * 0.4)
     process.send_signal(number)
@@ -138,17 +142,7 @@ def test_a_limit_on_file_sizes_ends_every_command_alike(tmp_path: Path, most_byt
     simulate("mimic4", np.random.default_rng(4), patients=150).visits.write_parquet(visits)
     new_visits(40).write_parquet(tmp_path / "new.parquet")
     (tmp_path / "quick.toml").write_text("[best]\nfolds = 3\nanalogues = 4\n")
-    fit = (
-        "--target",
-        "hba1c",
-        "--tolerance",
-        "1",
-        "--fdr",
-        "0.3",
-        "--config",
-        tmp_path / "quick.toml",
-        "--quiet",
-    )
+    fit = ("--target", "hba1c", "--tolerance", "1", "--fdr", "0.3", "--config", tmp_path / "quick.toml", "--quiet")
     before = sorted(path.name for path in tmp_path.iterdir())
     for told in (
         ("run", visits, *fit, "--out", tmp_path / "out"),
@@ -160,11 +154,9 @@ def test_a_limit_on_file_sizes_ends_every_command_alike(tmp_path: Path, most_byt
         for kind in ("csv", "parquet"):
             out = tmp_path / f"out.{kind}"
             ended_for_lack_of_room(
-                limited_run(
-                    "score", model, tmp_path / "new.parquet", "-o", out, "--quiet", most_bytes=most_bytes
-                )
+                limited_run("score", model, tmp_path / "new.parquet", "-o", out, "--quiet", most_bytes=most_bytes)
             )
-        json = ("ablate", visits, *fit, "--splits", 1, "--json", tmp_path / "out.json")
+        json = ("evaluate", visits, *fit, "--splits", 1, "--json", tmp_path / "out.json")
         ended_for_lack_of_room(limited_run(*json, most_bytes=most_bytes))
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
@@ -174,24 +166,10 @@ def test_a_limit_on_file_sizes_ends_every_command_alike(tmp_path: Path, most_byt
 def test_real_runs_heed_signals_at_random_moments(tmp_path: Path, number: signal.Signals) -> None:
     visits, rng, kept = tmp_path / "visits.parquet", random.Random(int(number)), ".out.safeimpute-kept"
     simulate("mimic4", np.random.default_rng(4), patients=400).visits.write_parquet(visits)
-    told = [
-        "run",
-        str(visits),
-        "--target",
-        "hba1c",
-        "--tolerance",
-        "1",
-        "--fdr",
-        "0.3",
-        "--out",
-        str(tmp_path / "out"),
-    ]
+    told = ["run", str(visits), "--target", "hba1c", "--tolerance", "1", "--fdr", "0.3", "--out", str(tmp_path / "out")]
     for _ in range(6):
         process = subprocess.Popen(
-            [sys.executable, "-m", "safeimpute", *told],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-m", "safeimpute", *told], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert process.stdout is not None
         process.stdout.readline()  # the table was read
@@ -204,9 +182,7 @@ def test_real_runs_heed_signals_at_random_moments(tmp_path: Path, number: signal
         assert "stopped; nothing unfinished was kept." in said
         finished = ["visits.parquet"] if "finished folds are kept" not in said else [kept, "visits.parquet"]
         assert sorted(path.name for path in tmp_path.iterdir()) == finished
-    done = subprocess.run(
-        [sys.executable, "-m", "safeimpute", *told, "--force"], capture_output=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-m", "safeimpute", *told, "--force"], capture_output=True, check=False)
     assert done.returncode == 0
     assert (tmp_path / "out" / "imputations.parquet").is_file()
     assert not (tmp_path / kept).exists()
@@ -258,9 +234,7 @@ def test_a_trace_says_where_and_quotes_no_patient(tmp_path: Path, monkeypatch: p
     import tempfile
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(
-        sys, "argv", ["safeimpute", "run", SECRET, "--target", SECRET, f"--out={SECRET}", "--unit-of"]
-    )
+    monkeypatch.setattr(sys, "argv", ["safeimpute", "run", SECRET, "--target", SECRET, f"--out={SECRET}", "--unit-of"])
     with pytest.raises(KeyError) as caught:
         fail_about(SECRET)
     path = write_trace(caught.value)
@@ -276,14 +250,10 @@ def test_a_trace_says_where_and_quotes_no_patient(tmp_path: Path, monkeypatch: p
 
 def test_our_own_faults_end_in_exit_code_one_and_a_trace(tmp_path: Path) -> None:
     program = (
-        "import safeimpute.cli as cli\n"
-        f"def work():\n    raise LookupError({SECRET!r})\n"
-        "cli.app = work\ncli.main()"
+        f"import safeimpute.cli as cli\ndef work():\n    raise LookupError({SECRET!r})\ncli.app = work\ncli.main()"
     )
     environment = os.environ | {"TMPDIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 1
     assert SECRET not in done.stderr
     (trace,) = tmp_path.glob("safeimpute-trace-*.txt")

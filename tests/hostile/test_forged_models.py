@@ -22,13 +22,12 @@ from typer.testing import CliRunner
 from helpers.fuzzing import fuzzed
 from helpers.scored_cohorts import new_visits, saved_model
 from safeimpute import SafeImputer
-from safeimpute.cli import app
+from safeimpute.cli import app, score_process
 from safeimpute.errors import ModelFolderError, OptionError, SafeImputeError
-from safeimpute.runtime.files import sha256_of
-from safeimpute.scoring import apart
-from safeimpute.scoring.folder import _own_checksum
-from safeimpute.scoring.scorer import Scorer
-from safeimpute.systems.tree_text import sound_trees
+from safeimpute.learning.tree_text import valid_trees
+from safeimpute.machine.files import sha256_of
+from safeimpute.model.manifest import own_checksum
+from safeimpute.model.scorer import Scorer
 
 pytestmark = pytest.mark.surface("models")
 MANIFEST, STATE, TENSORS = "model.json", "state.json", "arrays.safetensors"
@@ -51,7 +50,7 @@ def seal(model: Path) -> None:
     manifest["files"] = {name: sha256_of(model / name) for name in (TENSORS, STATE)} | {
         name: told for name, told in manifest["files"].items() if name not in (TENSORS, STATE)
     }
-    manifest["checksum"] = _own_checksum(manifest)
+    manifest["checksum"] = own_checksum(manifest)
     (model / MANIFEST).write_text(json.dumps(manifest))
 
 
@@ -87,13 +86,7 @@ def tree_text() -> str:
     table[:, 3] = rng.integers(0, 30, 300)
     table[rng.random(table.shape) < 0.1] = np.nan
     label = 5 * (np.nan_to_num(table[:, 3]) % 3) + np.nan_to_num(table[:, 0])
-    options = {
-        "objective": "regression",
-        "verbose": -1,
-        "min_data_in_leaf": 5,
-        "num_leaves": 5,
-        "num_threads": 1,
-    }
+    options = {"objective": "regression", "verbose": -1, "min_data_in_leaf": 5, "num_leaves": 5, "num_threads": 1}
     data = lgb.Dataset(table, label, categorical_feature=[3])
     return str(lgb.train({**options, "min_data_per_group": 5}, data, 6).model_to_string())
 
@@ -112,13 +105,11 @@ def with_sizes(text: str) -> str:
 
 def test_true_trees_pass_unchanged() -> None:
     assert "num_cat=1" in tree_text()
-    assert sound_trees(tree_text()) == tree_text()
+    assert valid_trees(tree_text()) == tree_text()
     lone = lgb.train(
-        {"objective": "regression", "verbose": -1, "num_threads": 1},
-        lgb.Dataset(np.zeros((5, 1)), np.ones(5)),
-        1,
+        {"objective": "regression", "verbose": -1, "num_threads": 1}, lgb.Dataset(np.zeros((5, 1)), np.ones(5)), 1
     )
-    assert sound_trees(lone.model_to_string())
+    assert valid_trees(lone.model_to_string())
 
 
 @pytest.mark.parametrize(
@@ -151,7 +142,7 @@ def test_forged_trees_are_refused_by_their_rule(line: str, old: None, new: str, 
     stop = min(place for place in (tree_text().find(mark, start) for mark in " \n") if place > 0)
     forged = with_sizes(tree_text()[:start] + new + tree_text()[stop:])
     with pytest.raises(ModelFolderError, match=words):
-        sound_trees(forged)
+        valid_trees(forged)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +168,7 @@ def test_forged_trees_are_refused_by_their_rule(line: str, old: None, new: str, 
 def test_another_head_or_tail_is_refused(change: Callable[[str], str]) -> None:
     assert change(tree_text()) != tree_text()
     with pytest.raises(ModelFolderError):
-        sound_trees(change(tree_text()))
+        valid_trees(change(tree_text()))
 
 
 ODD = [
@@ -209,7 +200,7 @@ def check_forged_trees(place: float, word: str, mend: bool) -> None:
     stop = min(each for each in (text.find(mark, start) for mark in " \n") if each > 0)
     forged = text[:start] + word + text[stop:]
     try:
-        sound = sound_trees(with_sizes(forged) if mend else forged)
+        sound = valid_trees(with_sizes(forged) if mend else forged)
     except ModelFolderError:
         return
     booster = lgb.Booster(model_str=sound)
@@ -227,8 +218,7 @@ test_forged_trees, test_forged_trees_at_length = fuzzed(
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["../outside.json", "/etc/hostname", "sub/state.json", "state.json\0", "..", "arrays.safetensors/../x"],
+    "name", ["../outside.json", "/etc/hostname", "sub/state.json", "state.json\0", "..", "arrays.safetensors/../x"]
 )
 def test_names_that_leave_the_folder_are_refused(model: Path, name: str) -> None:
     forge(model, lambda manifest: manifest["files"].update({name: "0" * 64}), MANIFEST)
@@ -301,14 +291,14 @@ def first(state: Any) -> Any:
         lambda state: first(state)["source"]["course"]["variances"].update(memory_days=0.0),
         lambda state: first(state)["source"]["course"]["variances"].update(steady=2.0**51),
         lambda state: first(state)["source"]["course"]["variances"].update(noise=0.0),
-        lambda state: first(state)["source"]["joint"].update(swing=50.0),
-        lambda state: first(state)["source"]["joint"].update(swing=-1.0),
-        lambda state: first(state)["source"]["joint"].update(swing="much"),
+        lambda state: first(state)["source"]["joint"].update(patient_scale=50.0),
+        lambda state: first(state)["source"]["joint"].update(patient_scale=-1.0),
+        lambda state: first(state)["source"]["joint"].update(patient_scale="much"),
         lambda state: first(state)["tolerance"].update(absolute="wide"),
         lambda state: state["measuring"].update(folds=[]),
         lambda state: state["measuring"]["folds"][0].update(members=[]),
         lambda state: state["measuring"]["folds"][0].update(reach=[5.0, 1.0]),
-        lambda state: state["measuring"]["folds"][0]["members"][0].update(fine=[10**6]),
+        lambda state: state["measuring"]["folds"][0]["members"][0].update(high_cardinality=[10**6]),
         lambda state: state.clear(),
     ],
 )
@@ -356,13 +346,7 @@ def leaves(content: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 ANYTHING = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-(2**70), 2**70),
-    st.floats(),
-    st.text(max_size=5),
-    st.just([]),
-    st.just({}),
+    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=5), st.just([]), st.just({})
 )
 
 
@@ -407,19 +391,17 @@ test_forged_entries, test_forged_entries_at_length = (
 # ---- apart
 
 
-def test_a_worker_that_dies_takes_nothing_along(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_dies_takes_nothing_along(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The child is told to end itself as a crash would: the parent says so, and no result stands."""
     visits, out = tmp_path / "new.parquet", tmp_path / "scored.parquet"
     new_visits(10).write_parquet(visits)
     crash = tmp_path / "sitecustomize.py"
     crash.write_text(
-        "import os, sys\nif 'safeimpute.scoring.apart' in sys.orig_argv:\n    os.kill(os.getpid(), 11)\n"
+        "import os, sys\nif 'safeimpute.cli.score_process' in sys.orig_argv:\n    os.kill(os.getpid(), 11)\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     with pytest.raises(ModelFolderError, match="SIGSEGV"):
-        apart.score_apart(apart.ScoreJob(model, visits, out))
+        score_process.score_apart(score_process.ScoreJob(model, visits, out))
     assert not out.exists()
     assert not list(tmp_path.glob(".scored*"))
 
@@ -428,9 +410,7 @@ def test_a_worker_that_dies_takes_nothing_along(
 def test_scoring_apart_gives_what_scoring_here_gives(model: Path, tmp_path: Path) -> None:
     visits = tmp_path / "new.parquet"
     new_visits(30).write_parquet(visits)
-    result = CliRunner().invoke(
-        app, ["score", str(model), str(visits), "-o", str(tmp_path / "scored.parquet")]
-    )
+    result = CliRunner().invoke(app, ["score", str(model), str(visits), "-o", str(tmp_path / "scored.parquet")])
     assert result.exit_code == 0, result.output
     assert pl.read_parquet(tmp_path / "scored.parquet").equals(Scorer.load(model).score(new_visits(30)))
     (tmp_path / "empty").mkdir()
@@ -502,7 +482,7 @@ def test_a_sealed_change_breaks_the_signature(signed: Path, keys: dict[str, Path
 
 @pytest.mark.parametrize("wrong", ["curve", "ours.pub", "nothing", "text"])
 def test_keys_that_cannot_sign_are_refused(keys: dict[str, Path], tmp_path: Path, wrong: str) -> None:
-    from safeimpute.scoring.signature import private_key, public_key
+    from safeimpute.model.manifest import private_key, public_key
 
     (tmp_path / "text").write_text("secret words")
     path = keys.get(wrong, tmp_path / wrong)
@@ -515,7 +495,7 @@ def test_keys_that_cannot_sign_are_refused(keys: dict[str, Path], tmp_path: Path
 def test_without_the_extra_the_message_is_its_install_line(model: Path, keys: dict[str, Path]) -> None:
     program = (
         "import sys; sys.modules['cryptography'] = None\n"
-        "from safeimpute.scoring.signature import public_key; from pathlib import Path\n"
+        "from safeimpute.model.manifest import public_key; from pathlib import Path\n"
         f"public_key(Path({str(keys['ours.pub'])!r}))"
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False).stderr

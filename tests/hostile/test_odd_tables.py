@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 
 from safeimpute.cli import app
 from safeimpute.errors import OptionError, VisitsError
-from safeimpute.records.tables import like, read_visits, to_polars
-from safeimpute.records.visits import ColumnChoice, prepare_visits
-from safeimpute.runtime.files import finished_file, finished_folder
+from safeimpute.machine.files import finished_file, finished_folder
+from safeimpute.visits.columns import ColumnChoice
+from safeimpute.visits.tables import like, read_visits, to_polars
+from safeimpute.visits.visits import prepare_visits
 
 pytestmark = pytest.mark.surface("tables")
 
@@ -82,17 +83,11 @@ def test_blank_cells_are_empty_not_text() -> None:
     rng = np.random.default_rng(0)
     glucose = [f"{value:.0f}" if i % 3 else " " for i, value in enumerate(rng.normal(150, 30, 60))]
     table = pl.DataFrame(
-        {
-            "subject_id": np.repeat(["a", "b"], 30),
-            "time": np.tile(np.arange(30.0), 2),
-            "hba1c": rng.normal(7, 1, 60),
-        }
+        {"subject_id": np.repeat(["a", "b"], 30), "time": np.tile(np.arange(30.0), 2), "hba1c": rng.normal(7, 1, 60)}
     ).with_columns(glucose=pl.Series(glucose))
     visits = prepare_visits(table, ColumnChoice("hba1c"))
     assert "glucose" in visits.labs
-    blank = table.with_columns(
-        subject_id=pl.when(pl.col("time") == 3).then(pl.lit(" ")).otherwise("subject_id")
-    )
+    blank = table.with_columns(subject_id=pl.when(pl.col("time") == 3).then(pl.lit(" ")).otherwise("subject_id"))
     with pytest.raises(VisitsError, match="2 of 60 rows"):
         prepare_visits(blank, ColumnChoice("hba1c"))
 

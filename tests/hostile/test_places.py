@@ -12,17 +12,17 @@ from typer.testing import CliRunner
 
 from safeimpute.cli import app
 from safeimpute.errors import OptionError
-from safeimpute.runtime.files import (
-    disk_faults,
-    finished_file,
-    finished_folder,
-    is_no_room,
-    require_new,
-    reserved,
+from safeimpute.machine.files import disk_faults, finished_file, finished_folder, is_no_room, require_new, reserved
+from safeimpute.machine.places import (
+    MARKER,
+    OUR_ID,
+    clear,
+    leftovers_below,
+    leftovers_in,
+    listed_files,
+    partial_prefix,
+    taken,
 )
-from safeimpute.runtime.leftovers import clear, leftovers_below, leftovers_in, partial_prefix
-from safeimpute.runtime.locks import taken
-from safeimpute.runtime.marker import MARKER, OUR_ID, listed_files
 
 pytestmark = pytest.mark.surface("places")
 
@@ -30,24 +30,18 @@ pytestmark = pytest.mark.surface("places")
 def tree(folder: Path) -> dict[str, str]:
     """Every file below a folder and what it holds."""
     return {
-        path.relative_to(folder).as_posix(): path.read_text()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        path.relative_to(folder).as_posix(): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()
     }
 
 
-def write(
-    out: Path, content: str = "new", *, force: bool = True, names: tuple[str, ...] = ("run.json",)
-) -> None:
+def write(out: Path, content: str = "new", *, force: bool = True, names: tuple[str, ...] = ("run.json",)) -> None:
     with finished_folder(out, force=force) as folder:
         for name in names:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(content)
 
 
-@pytest.mark.parametrize(
-    "name", ["model.json", "run.json", "evaluation.json", "audit.json", "_score.json", MARKER]
-)
+@pytest.mark.parametrize("name", ["model.json", "run.json", "evaluation.json", "audit.json", "_score.json", MARKER])
 def test_a_file_of_a_known_name_does_not_make_a_folder_ours(tmp_path: Path, name: str) -> None:
     """A folder with any model.json once counted as ours, and --force deleted what else was in it."""
     project = tmp_path / "proj"
@@ -163,7 +157,7 @@ def test_links_are_refused_before_any_work(tmp_path: Path, kind: str) -> None:
 def test_two_runs_into_one_place_the_second_is_told_before_it_starts(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "out"
     program = (
-        "import sys; from pathlib import Path; from safeimpute.runtime.files import reserved\n"
+        "import sys; from pathlib import Path; from safeimpute.machine.files import reserved\n"
         "with reserved(Path(sys.argv[1]), force=False):\n    print('taken', flush=True); sys.stdin.read()\n"
     )
     with subprocess.Popen(
@@ -231,9 +225,7 @@ def dead_prefix(monkeypatch: pytest.MonkeyPatch, name: str, kind: str) -> str:
         return partial_prefix(name, kind)  # type: ignore[arg-type]
 
 
-def test_leftovers_of_killed_runs_are_found_named_and_cleared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leftovers_of_killed_runs_are_found_named_and_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "here"
     gone = place / (dead_prefix(monkeypatch, "out", "new") + "abc")
     gone.mkdir(parents=True)
@@ -298,10 +290,7 @@ def test_an_earlier_result_beside_the_new_one_goes_but_the_users_files_stay(
 def test_what_is_unfinished_is_readable_by_nobody_else(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        with (
-            finished_folder(tmp_path / "out", force=False) as folder,
-            finished_file(tmp_path / "a.csv") as file,
-        ):
+        with finished_folder(tmp_path / "out", force=False) as folder, finished_file(tmp_path / "a.csv") as file:
             assert folder.stat().st_mode & 0o077 == 0
             assert file.stat().st_mode & 0o077 == 0
     finally:

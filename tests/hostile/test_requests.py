@@ -19,8 +19,8 @@ pytest.importorskip("fastapi", reason="the review page needs the extra: pip inst
 from helpers.fuzzing import fuzzed
 from helpers.review_client import BASE, reviewing
 from helpers.review_run import shared_run
-from safeimpute.records.writers.guarded_csv import write_csv
-from safeimpute.web.app import create_app
+from safeimpute.visits.tables import write_csv
+from safeimpute.web.app import Review, create_app
 from safeimpute.web.decisions import DecisionLog
 from safeimpute.web.guard import LARGEST_BODY, Access, new_access
 from safeimpute.web.run_data import RunData, read_run
@@ -138,9 +138,7 @@ VALUES = st.one_of(
     st.just({"a": [float("nan")]}),
 )
 BODIES = st.dictionaries(
-    st.sampled_from(["imputation", "kind", "reviewer", "comment", "tolerance", "fdr", "x"]),
-    VALUES,
-    max_size=5,
+    st.sampled_from(["imputation", "kind", "reviewer", "comment", "tolerance", "fdr", "x"]), VALUES, max_size=5
 )
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 
@@ -166,7 +164,9 @@ def test_each_reviewer_decides_under_the_name_of_the_token(run: RunData) -> None
     log = DecisionLog(run.folder.with_name("named.sqlite"), run.identity)
     from helpers.review_client import TestClient
 
-    with TestClient(create_app(run, log, access), base_url=BASE, headers={"origin": BASE}) as page:
+    with TestClient(
+        create_app(run.folder, [Review(run, log)], access), base_url=BASE, headers={"origin": BASE}
+    ) as page:
         assert page.get(f"/?token={access.token}", follow_redirects=False).status_code == 403
         page.get(access.addresses["Ben"])
         assert page.get("/api/run").json()["reviewer"] == "Ben"
@@ -205,10 +205,7 @@ def inert(cell: str) -> bool:
     import unicodedata
 
     lines = cell.replace("\r", "\n").split("\n")
-    seen = (
-        "".join(c for c in line if unicodedata.category(c)[0] not in "CZ" and not c.isspace())
-        for line in lines
-    )
+    seen = ("".join(c for c in line if unicodedata.category(c)[0] not in "CZ" and not c.isspace()) for line in lines)
     return not any(line[:1] and line[0] in FORMULAS for line in seen) and cell[:1] not in ("\t", "\r", "\n")
 
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from helpers.scored_cohorts import saved_model
 from safeimpute import SafeImputer
 from safeimpute.errors import OptionError, VisitsError
-from safeimpute.records.arrays import FloatArray
-from safeimpute.records.catalogue import load_catalogue
-from safeimpute.records.simulate import simulate
-from safeimpute.records.tables import read_visits
-from safeimpute.records.unit_checks import require_units
-from safeimpute.scoring.scorer import Scorer
+from safeimpute.model.scorer import Scorer
+from safeimpute.visits.arrays import FloatArray
+from safeimpute.visits.catalogue import load_catalogue
+from safeimpute.visits.examples import simulate
+from safeimpute.visits.tables import read_visits
+from safeimpute.visits.units import require_units
 
 pytestmark = pytest.mark.surface("units")
 # Typical results of a mixed clinic: centre and spread of the logarithm, in the catalogue's unit.
@@ -150,8 +150,7 @@ def scorer(tmp_path_factory: pytest.TempPathFactory) -> Scorer:
 
 @pytest.mark.parametrize("rows", [1, 3, 300])
 @pytest.mark.parametrize(
-    ("lab", "back"),
-    [("glucose", lambda value: value / 18.016), ("hba1c", lambda value: (value - 2.15) / 0.0915)],
+    ("lab", "back"), [("glucose", lambda value: value / 18.016), ("hba1c", lambda value: (value - 2.15) / 0.0915)]
 )
 def test_scoring_checks_units_as_a_run_does(
     scorer: Scorer, lab: str, back: Callable[[pl.Expr], pl.Expr], rows: int

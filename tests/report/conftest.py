@@ -7,15 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from safeimpute.evaluation.data_profile import DataProfile, profile_data
+from safeimpute.evaluation.data_profile import DataProfile, MeasuringSummary, profile_data
 from safeimpute.evaluation.evaluate import ReleaseSummary
-from safeimpute.evaluation.run_summary import GatheringGroupSummary, Histogram, MeasuringSummary, RunSummary
-from safeimpute.evaluation.subgroups import Judgement, Subgroup, describe_subgroups
-from safeimpute.records.arrays import BoolArray, FloatArray
-from safeimpute.records.bundled import load_pbc
-from safeimpute.records.visits import ColumnChoice, prepare_visits
+from safeimpute.evaluation.release_profile import Judgement, Subgroup, describe_subgroups
+from safeimpute.evaluation.run_summary import GatheringGroupSummary, Histogram, RunSummary
 from safeimpute.report.figures import EvaluationContent
-from safeimpute.report.manifest import Manifest
+from safeimpute.report.run_folder import Manifest
+from safeimpute.visits.arrays import BoolArray, FloatArray
+from safeimpute.visits.columns import ColumnChoice
+from safeimpute.visits.examples import load_pbc
+from safeimpute.visits.visits import prepare_visits
 
 LEVELS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
 
@@ -74,12 +75,10 @@ def _histogram(released: BoolArray, values: FloatArray) -> Histogram:
 
 MEASURING: MeasuringSummary = {
     "words": "Well: measured and unmeasured visits differ clearly.",
-    "worth": "Measured visits are weighted; they are worth 222 visits, or 124 patients, of equal weight.",
+    "effective_size": "Measured visits are weighted; they are worth 222 visits, or 124 patients, of equal weight.",
     "auc": 0.84,
     "miscalibration": 0.031,
-    "calibration": [
-        {"visits": 195, "predicted": 0.1 * g + 0.05, "observed": min(1.0, 0.11 * g)} for g in range(10)
-    ],
+    "calibration": [{"visits": 195, "predicted": 0.1 * g + 0.05, "observed": min(1.0, 0.11 * g)} for g in range(10)],
     "measured": 1115,
     "effective_visits": 221.8,
     "effective_patients": 123.9,
@@ -161,15 +160,9 @@ def summary() -> RunSummary:
             "withheld": {"values": missing - kept, "mean": 347.6, "median": 310.6},
             "passing": {"values": 640, "mean": 274.2, "median": 263.0},
             "stopped": {"values": 484, "mean": 361.9, "median": 318.0},
-            "means": {
-                "measured": 320.4,
-                "with_released": 309.1,
-                "missing_expected": 312.6,
-                "expected": 317.1,
-            },
+            "means": {"measured": 320.4, "with_released": 309.1, "missing_expected": 312.6, "expected": 317.1},
             "fifths": [
-                {"low": 60.0 * k, "high": 60.0 * k + 59, "missing": 164, "released": 120 - 25 * k}
-                for k in range(5)
+                {"low": 60.0 * k, "high": 60.0 * k + 59, "missing": 164, "released": 120 - 25 * k} for k in range(5)
             ],
             "warning": "Released values are no random sample of the missing ones.",
             "instead": "Use draws of every missing value.",
@@ -222,12 +215,7 @@ def manifest() -> Manifest:
         "python": "3.11.2",
         "packages": {"numpy": "2.3.0", "torch": "2.13.0"},
         "platform": "Linux",
-        "config": {
-            "target": "cholesterol",
-            "random_state": 0,
-            "labs": ["a", "b"],
-            "paper": {"gcn": {"width": 64}},
-        },
+        "config": {"target": "cholesterol", "random_state": 0, "labs": ["a", "b"], "paper": {"gcn": {"width": 64}}},
         "input": {
             "file": "visits.csv",
             "path": "/data/visits.csv",
@@ -267,11 +255,7 @@ def evaluation(summary: RunSummary) -> EvaluationContent:
         "imputation": {"mae": {"mean": 61.0, "se": 1.2}, "rmse": {"mean": 95.0, "se": 3.0}},
         "release": [_released(a, 2.0, None if a < 0.1 else 30 + 40 * a) for a in (0.05, 0.1, 0.2, 0.35)],
         "curves": [
-            {
-                "absolute": 0.0,
-                "share": 0.2 * f,
-                "points": [_released(a, 1.5 + f, 40.0) for a in LEVELS],
-            }
+            {"absolute": 0.0, "share": 0.2 * f, "points": [_released(a, 1.5 + f, 40.0) for a in LEVELS]}
             for f in (0.75, 1.0, 1.25, 1.5)
         ],
         "alignment": [

@@ -7,27 +7,21 @@ import pytest
 
 from safeimpute.evaluation.run_summary import RunSummary
 from safeimpute.report.charts import draw_charts
-from safeimpute.report.doubts import sensitivity_words
+from safeimpute.report.content import sensitivity_words
 from safeimpute.report.html import render_report
-from safeimpute.report.manifest import Manifest
+from safeimpute.report.run_folder import Manifest
 
 
 @pytest.mark.parametrize(
     ("released", "expected"),
     [
-        (
-            [164, 120, 0, 0],
-            "of 1.5 either way, 120 of the 164 values could still be released; by a factor of 2 none",
-        ),
+        ([164, 120, 0, 0], "of 1.5 either way, 120 of the 164 values could still be released; by a factor of 2 none"),
         ([164, 0, 0, 0], "A factor of 1.5 would already leave none"),
         ([164, 150, 140, 30], "off by a factor of 3 either way, 30 of the 164"),
     ],
 )
 def test_an_unseen_reason_is_one_sentence(summary: RunSummary, released: list[int], expected: str) -> None:
-    rows = [
-        {"gamma": gamma, "released": count}
-        for gamma, count in zip((1.0, 1.5, 2.0, 3.0), released, strict=True)
-    ]
+    rows = [{"gamma": gamma, "released": count} for gamma, count in zip((1.0, 1.5, 2.0, 3.0), released, strict=True)]
     doubted = cast("RunSummary", {**summary, "released": 164, "sensitivity": rows})
     assert expected in sensitivity_words(doubted)
     picture = draw_charts(doubted)["sensitivity"]

@@ -6,20 +6,18 @@ from pathlib import Path
 import pytest
 
 from safeimpute.errors import OptionError
-from safeimpute.records.bundled import load_pbc
-from safeimpute.records.units import column_choice
-from safeimpute.records.visits import prepare_visits
-from safeimpute.report.earlier_run import read_earlier_run
-from safeimpute.report.manifest import make_manifest
-from safeimpute.report.run_folder import write_json
+from safeimpute.report.run_folder import Origin, make_manifest, read_earlier_run, write_json
 from safeimpute.settings import make_settings
+from safeimpute.visits.examples import load_pbc
+from safeimpute.visits.units import column_choice
+from safeimpute.visits.visits import prepare_visits
 
 SETTINGS = make_settings(target="cholesterol", tolerance="20%", fdr=0.2)
 
 
 def _written(folder: Path, *, second_look: bool = False) -> Path:
     visits = prepare_visits(load_pbc(), column_choice(SETTINGS))
-    write_json(make_manifest(SETTINGS, visits, None, {}, second_look=second_look), folder / "run.json")
+    write_json(make_manifest(SETTINGS, visits, Origin(), second_look=second_look), folder / "run.json")
     return folder
 
 
@@ -27,18 +25,11 @@ def test_a_run_is_read_back_as_it_was_told(tmp_path: Path) -> None:
     earlier = read_earlier_run(_written(tmp_path))
     assert make_settings(**earlier.config) == SETTINGS
     assert earlier.visits().equals(load_pbc())
-    assert earlier.path is None
+    assert earlier.origin.source is None
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        {"fdr": 0.1},
-        {"tolerance": "25%"},
-        {"random_state": 1},
-        {"claim": "patients"},
-        {"promise": "confident"},
-    ],
+    "other", [{"fdr": 0.1}, {"tolerance": "25%"}, {"random_state": 1}, {"claim": "patients"}, {"promise": "confident"}]
 )
 def test_another_choice_is_a_second_look(tmp_path: Path, other: dict[str, object]) -> None:
     earlier = read_earlier_run(_written(tmp_path))

@@ -76,8 +76,7 @@ def test_evaluation_panels_show_every_tolerance(evaluation: EvaluationContent) -
     titles = [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes]
     assert len(titles) == len(evaluation["curves"])
     assert all(
-        f"{100 * curve['share']:g} %" in title
-        for curve, title in zip(evaluation["curves"], titles, strict=True)
+        f"{100 * curve['share']:g} %" in title for curve, title in zip(evaluation["curves"], titles, strict=True)
     )
     power = next(line for line in figure.axes[1].lines if str(line.get_label()).startswith("power"))
     assert np.asarray(power.get_ydata()).tolist() == [
@@ -128,7 +127,8 @@ def test_nothing_missing_draws_no_release_figures(summary: RunSummary) -> None:
     empty: Histogram = {"edges": [], "released": [], "withheld": []}
     gap: GapHistogram = {**empty, "no_earlier_value": {"released": 0, "withheld": 0}}
     nothing: RunSummary = {**summary, "by_risk": empty, "by_value": empty, "by_gap": gap}
-    assert set(dict(figures._drawn(figures._run_figures(nothing)))) == RUN - RELEASED
+    drawn = {name for name, draw in figures._run_figures(nothing).items() if draw() is not None}
+    assert drawn == RUN - RELEASED
 
 
 def test_the_cut_off_is_drawn_on_the_risk(summary: RunSummary) -> None:

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from helpers.scored_cohorts import cohort_of
-from safeimpute.records.writers.guarded_csv import write_csv
+from safeimpute.visits.tables import write_csv
 
 PAGE = Path(__file__).parents[2] / "docs/r.md"
 needs_r = pytest.mark.skipif(shutil.which("Rscript") is None, reason="Rscript is not installed")

@@ -4,34 +4,22 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from safeimpute.errors import OptionError
 from safeimpute.evaluation.run_summary import Histogram, RunSummary
 from safeimpute.evaluation.summary import as_second_look
-from safeimpute.report.charts import draw_charts
+from safeimpute.machine.files import plain_text
+from safeimpute.report.charts import draw_charts, from_zero, nice_ticks
 from safeimpute.report.content import answer, page_content
 from safeimpute.report.html import render_report, write_report
-from safeimpute.report.manifest import InputRecord, Manifest
 from safeimpute.report.palette import number, percent
-from safeimpute.report.svg import from_zero, nice_ticks
-from safeimpute.runtime.text import plain_text
+from safeimpute.report.run_folder import InputRecord, Manifest
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x07\u202e{{ 7*7 }}$x$"
-SECTIONS = [
-    "promise",
-    "measuring",
-    "curve",
-    "gathering",
-    "released",
-    "risk",
-    "data",
-    "accuracy",
-    "subgroups",
-    "card",
-]
+SECTIONS = ["promise", "measuring", "curve", "gathering", "released", "risk", "data", "accuracy", "subgroups", "card"]
 
 
 class Tags(HTMLParser):
@@ -106,9 +94,7 @@ def test_the_cutoff_stands_in_words_and_on_the_risk(summary: RunSummary, manifes
 
 
 def test_cutoffs_of_groups_do_not_stand_on_one_another(summary: RunSummary) -> None:
-    several = [
-        {**summary["cutoffs"][0], "risk": risk, "group": f"{risk}"} for risk in (0.2, 0.41, 0.433, 0.433)
-    ]
+    several = [{**summary["cutoffs"][0], "risk": risk, "group": f"{risk}"} for risk in (0.2, 0.41, 0.433, 0.433)]
     chart = draw_charts(cast("RunSummary", {**summary, "cutoffs": several}))["by_risk"]
     assert chart is not None
     assert "cut-off" not in chart
@@ -122,7 +108,7 @@ def test_who_gets_measured_is_told(summary: RunSummary, manifest: Manifest) -> N
     measuring = summary["measuring"]
     assert measuring is not None
     assert "How well can we tell who gets measured?" in text
-    for said in (measuring["words"], measuring["worth"], "days since albumin: higher at unmeasured visits"):
+    for said in (measuring["words"], measuring["effective_size"], "days since albumin: higher at unmeasured visits"):
         assert said in text
     assert "Not seen by this model: remark (text with many different entries)" in text
     assert "3 percentage points off" in text
@@ -169,9 +155,7 @@ def test_policy_allows_only_our_script(summary: RunSummary, manifest: Manifest) 
     scripts = re.findall(r"<script>(.*?)</script>", page, flags=re.DOTALL)
     assert len(scripts) == 1
     digest = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
-    policy = next(
-        a["content"] for _, a in Tags(page).tags if a.get("http-equiv") == "Content-Security-Policy"
-    )
+    policy = next(a["content"] for _, a in Tags(page).tags if a.get("http-equiv") == "Content-Security-Policy")
     assert policy is not None
     assert f"script-src 'sha256-{digest}'" in policy
     assert "default-src 'none'" in policy
@@ -194,7 +178,7 @@ def _hostile(summary: RunSummary, manifest: Manifest) -> tuple[RunSummary, Manif
     hostile["subgroups"][0]["groups"][0]["group"] = HOSTILE
     hostile["data"]["attributes"] = [HOSTILE]
     hostile["data"]["ignored"] = {HOSTILE: HOSTILE}
-    hostile["data"]["fine"] = [HOSTILE]
+    hostile["data"]["high_cardinality"] = [HOSTILE]
     config = {**manifest["config"], "target": HOSTILE, "exclude": [HOSTILE]}
     source: InputRecord = {**manifest["input"], "file": HOSTILE, "dropped_rows": {HOSTILE: 1}}
     return hostile, {**manifest, "config": config, "input": source}
@@ -214,18 +198,14 @@ def test_hostile_names_stay_inert(summary: RunSummary, manifest: Manifest) -> No
 
 
 def test_numbers_of_every_table_come_from_the_summary(summary: RunSummary, manifest: Manifest) -> None:
-    content = page_content(summary, manifest)
-    assert [row["cells"][2] for row in content["curve_rows"]] == [
-        f"{p['released']:,}" for p in summary["curve"]
-    ]
+    content: Any = page_content(summary, manifest)
+    assert [row["cells"][2] for row in content["curve_rows"]] == [f"{p['released']:,}" for p in summary["curve"]]
     assert sum(row["chosen"] for row in content["curve_rows"]) == 1
     assert [row["error"].split("\u00a0")[0] for row in content["accuracy"]] == [
         number(error) for error in summary["accuracy"]["mae"].values()
     ]
     groups = summary["subgroups"][0]["groups"]
-    assert [g["released"] for g in content["subgroups"][0]["groups"]] == [
-        f"{g['released']:,}" for g in groups
-    ]
+    assert [g["released"] for g in content["subgroups"][0]["groups"]] == [f"{g['released']:,}" for g in groups]
     assert {row["lab"] for row in content["data"]["heat_map"]} == set(summary["data"]["labs"])
 
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from safeimpute.evaluation.downstream_result import Downstream, WayOutcome
+from safeimpute.evaluation.completions import DRAWN, NOTHING_MISSING, RELEASED
+from safeimpute.evaluation.downstream import Downstream, WayOutcome
 from safeimpute.evaluation.drawn_run import DrawsSummary
 from safeimpute.evaluation.run_summary import RunSummary
-from safeimpute.evaluation.ways import DRAWN, NOTHING_MISSING, RELEASED
-from safeimpute.report.downstream_folder import downstream_rows, write_downstream
-from safeimpute.report.draws_folder import tipping_figure, tipping_table
+from safeimpute.report.evaluation_folder import downstream_rows, write_downstream
+from safeimpute.report.figures import tipping_figure
 from safeimpute.report.html import render_report
-from safeimpute.report.manifest import Manifest
 from safeimpute.report.reporting import AUTHOR, card_page, reporting_page, write_reporting
+from safeimpute.report.run_folder import Manifest, tipping_table
 
 DRAWS: DrawsSummary = {
     "draws": 20,
@@ -28,13 +28,7 @@ DRAWS: DrawsSummary = {
             "quantity": "mean",
             "reference": 300.0,
             "rows": [
-                {
-                    "delta": d,
-                    "estimate": 310 + d / 2,
-                    "lower": 300.5 + d / 2,
-                    "upper": 320 + d / 2,
-                    "conclusion": c,
-                }
+                {"delta": d, "estimate": 310 + d / 2, "lower": 300.5 + d / 2, "upper": 320 + d / 2, "conclusion": c}
                 for d, c in ((-30.0, "not settled"), (0.0, "above 300"), (30.0, "above 300"))
             ],
             "turns_below": -1.0,
@@ -52,9 +46,7 @@ def test_every_item_is_answered_or_left_to_the_author(summary: RunSummary, manif
     assert all(len(answer) > 20 for _, answer in rows)
     assert any(AUTHOR in answer for _, answer in rows)
     answers = dict(rows)
-    assert f"missing at {summary['missing']:,} of" in next(
-        v for k, v in answers.items() if k.startswith("11.")
-    )
+    assert f"missing at {summary['missing']:,} of" in next(v for k, v in answers.items() if k.startswith("11."))
     assert "20 draws of every missing value" in next(v for k, v in answers.items() if k.startswith("1e."))
     assert DRAWS["tipping"][0]["words"] in next(v for k, v in answers.items() if k.startswith("3b."))
     assert "not within each group" in next(v for k, v in answers.items() if k.startswith("14."))
@@ -76,9 +68,7 @@ def test_the_card_says_what_it_is_for(summary: RunSummary, manifest: Manifest) -
         assert said in card
 
 
-def test_pages_are_written_beside_the_results(
-    tmp_path: Path, summary: RunSummary, manifest: Manifest
-) -> None:
+def test_pages_are_written_beside_the_results(tmp_path: Path, summary: RunSummary, manifest: Manifest) -> None:
     for name, content in (("summary.json", summary), ("run.json", manifest), ("draws.json", DRAWS)):
         (tmp_path / name).write_text(json.dumps(content))
     write_reporting(tmp_path)
@@ -86,9 +76,7 @@ def test_pages_are_written_beside_the_results(
     assert (tmp_path / "model_card.md").read_text().startswith("# Model card: cholesterol")
 
 
-def test_the_report_says_what_the_release_does_to_the_distribution(
-    summary: RunSummary, manifest: Manifest
-) -> None:
+def test_the_report_says_what_the_release_does_to_the_distribution(summary: RunSummary, manifest: Manifest) -> None:
     page = render_report(summary, manifest).replace("\u00a0", " ")
     assert "would release were measured at 274 mg/dL on average, those it would withhold at 362 mg/dL" in page
     assert "320 mg/dL from measured values alone and 309 mg/dL with released values filled in" in page

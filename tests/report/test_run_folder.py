@@ -3,26 +3,21 @@
 import numpy as np
 import pytest
 
-from safeimpute.records.bundled import load_pbc
-from safeimpute.records.visits import ColumnChoice, prepare_visits
 from safeimpute.report.run_folder import review_visits
+from safeimpute.selection.questions import draw_roles, question_of
 from safeimpute.settings import ClaimName, PresetName, make_settings
-from safeimpute.splits.questions import draw_roles, question_of
+from safeimpute.visits.columns import ColumnChoice
+from safeimpute.visits.examples import load_pbc
+from safeimpute.visits.visits import prepare_visits
 
 PROMISE, TRAINING = "to check the promise", "to stop the training"
 
 
 @pytest.mark.parametrize(
     ("preset", "claim", "aside"),
-    [
-        ("best", "unmeasured", set()),
-        ("best", "visits", {PROMISE}),
-        ("paper", "visits", {PROMISE, TRAINING}),
-    ],
+    [("best", "unmeasured", set()), ("best", "visits", {PROMISE}), ("paper", "visits", {PROMISE, TRAINING})],
 )
-def test_a_measured_value_that_was_no_input_is_marked(
-    preset: PresetName, claim: ClaimName, aside: set[str]
-) -> None:
+def test_a_measured_value_that_was_no_input_is_marked(preset: PresetName, claim: ClaimName, aside: set[str]) -> None:
     visits = prepare_visits(load_pbc().head(400), ColumnChoice("cholesterol"))
     settings = make_settings(target="cholesterol", tolerance="20%", fdr=0.2, preset=preset, claim=claim)
     question = question_of(visits.arrays, settings, draw_roles(visits.arrays, seed=0))

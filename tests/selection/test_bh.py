@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeimpute.selection.bh import benjamini_hochberg
+from safeimpute.selection.p_values import benjamini_hochberg
 
 
 def literal_step_up(p: list[Fraction], alpha: Fraction) -> list[bool]:

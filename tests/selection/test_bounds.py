@@ -6,16 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
-from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
-from safeimpute.selection.bounds import (
-    Bound,
-    chance_of_so_few,
-    held_out_bound,
-    largest_sum,
-    ledger_bound,
-    most_risky,
-)
+from safeimpute.selection.bounds import Bound, chance_of_so_few, held_out_bound, largest_sum, ledger_bound, most_risky
 from safeimpute.selection.ledger import Entries
+from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 
 
 def world(rng: np.random.Generator, patients: int = 300) -> tuple[Entries, FloatArray, IntArray, BoolArray]:
@@ -27,7 +20,7 @@ def world(rng: np.random.Generator, patients: int = 300) -> tuple[Entries, Float
     chance = 0.3 + 0.5 * (risk < 0.3)
     measured = rng.random(len(patient)) < chance
     weight = (1.0 - chance) / chance
-    entries = Entries(patient[measured], risk[measured], weight[measured], risky[measured], patients)
+    entries = Entries(patient[measured], risk[measured], weight[measured], risky[measured])
     return entries, risk[~measured], patient[~measured], risky[~measured]
 
 
@@ -60,9 +53,7 @@ def test_knows_nothing_without_measured_visits() -> None:
 
 
 @given(st.integers(1, 60), st.integers(0, 20), st.integers(1, 60), st.sampled_from([0.01, 0.1]))
-def test_most_risky_is_the_last_count_not_ruled_out(
-    judged: int, risky: int, asked: int, doubt: float
-) -> None:
+def test_most_risky_is_the_last_count_not_ruled_out(judged: int, risky: int, asked: int, doubt: float) -> None:
     risky = min(risky, judged)
     most = most_risky(judged, risky, asked, doubt)
     assert most == asked or chance_of_so_few(judged, risky, asked, most + 1) <= doubt

@@ -5,16 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from safeimpute.records.arrays import FloatArray, VisitArrays
-from safeimpute.records.simulate import simulate
-from safeimpute.records.visits import ColumnChoice, prepare_visits
-from safeimpute.selection.calibrate import Calibrated, calibrate, evidence_scope
+from safeimpute.learning.protocol import Estimates
+from safeimpute.model.fit import calibrate
+from safeimpute.selection.calibrated import Calibrated, evidence_scope
+from safeimpute.selection.cutoff import Rule
+from safeimpute.selection.questions import Question, draw_roles, question_of
 from safeimpute.selection.reasons import NO_EVIDENCE, OUT_OF_RANGE, OUT_OF_SCOPE
-from safeimpute.selection.release import Rule
 from safeimpute.settings import BestSettings, Settings, make_settings
-from safeimpute.splits.questions import Question, draw_roles, question_of
-from safeimpute.systems.protocol import Estimates
 from safeimpute.tolerance import Tolerance
+from safeimpute.visits.arrays import FloatArray, VisitArrays
+from safeimpute.visits.columns import ColumnChoice
+from safeimpute.visits.examples import simulate
+from safeimpute.visits.visits import prepare_visits
 
 TOLERANCE = Tolerance(1.0)
 
@@ -130,9 +132,7 @@ def test_values_that_are_no_numbers_are_never_released(
     assert set(decision.reason[odd[found.candidates]]) <= {OUT_OF_RANGE, OUT_OF_SCOPE}
 
 
-def test_a_release_keeps_its_level_here(
-    visits: tuple[VisitArrays, FloatArray], calibrated: Calibrated
-) -> None:
+def test_a_release_keeps_its_level_here(visits: tuple[VisitArrays, FloatArray], calibrated: Calibrated) -> None:
     _, truth = visits
     rows = calibrated.candidates
     risky = TOLERANCE.risky(calibrated.estimates.value, truth)[rows]
@@ -152,9 +152,7 @@ def test_another_tolerance_ranks_by_spread(calibrated: Calibrated) -> None:
     assert wide > calibrated.release(TOLERANCE, Rule("unmeasured", 0.2)).released.sum() > narrow
 
 
-def test_intervals_cover_the_candidates(
-    visits: tuple[VisitArrays, FloatArray], calibrated: Calibrated
-) -> None:
+def test_intervals_cover_the_candidates(visits: tuple[VisitArrays, FloatArray], calibrated: Calibrated) -> None:
     rows = calibrated.candidates
     error = np.abs(calibrated.estimates.value - visits[1])[rows]
     for coverage in (0.5, 0.9):
@@ -162,7 +160,9 @@ def test_intervals_cover_the_candidates(
 
 
 def test_doubt_only_takes_releases_away(calibrated: Calibrated) -> None:
-    counts = [each.released for each in calibrated.under_doubt(TOLERANCE, 0.3, (1.0, 1.25, 2.0, 10.0))]
+    counts = [
+        each.released for each in calibrated.under_doubt(TOLERANCE, Rule("unmeasured", 0.3), (1.0, 1.25, 2.0, 10.0))
+    ]
     assert counts[0] == calibrated.release(TOLERANCE, Rule("unmeasured", 0.3)).released.sum()
     assert all(np.diff(counts) <= 0)
     assert counts[-1] < counts[0]

@@ -1,4 +1,4 @@
-"""From a ledger to a cut-off, on average and with confidence."""
+"""From balances to a cut-off, on average and with confidence."""
 
 import itertools
 import math
@@ -9,142 +9,175 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.ledgers import drawn_entries
-from safeimpute.records.arrays import FloatArray
-from safeimpute.selection.cutoff import (
-    Cutoff,
-    average_cutoff,
-    confident_cutoff,
-    log_wealth,
-    predicted_stake,
-)
-from safeimpute.selection.ledger import Entries, keep_ledger, risk_grid
+from safeimpute.selection.cutoff import Cutoff, Rule, find_cutoff, stakes_for
+from safeimpute.selection.ledger import Entries, Ledger, risk_grid, sums_of
+from safeimpute.selection.sums import Level, ratio
+
+SURE = Rule("unmeasured", 0.2, "confident")
 
 
-def many(seed: int, patients: int = 300) -> tuple[Entries, FloatArray]:
+def average(alpha: float) -> Rule:
+    return Rule("unmeasured", alpha)
+
+
+def many(seed: int, patients: int = 300) -> Ledger:
     entries = drawn_entries(np.random.default_rng(seed), 5 * patients, patients)
-    return entries, risk_grid(entries.risk)
+    return Ledger(entries, risk_grid(entries.risk))
 
 
-def both(entries: Entries, grid: FloatArray, alpha: float) -> tuple[Cutoff, Cutoff]:
-    return average_cutoff(entries, grid, alpha), confident_cutoff(entries, grid, alpha, 0.9)
+def both(ledger: Ledger, alpha: float = 0.2) -> tuple[Cutoff, Cutoff]:
+    return find_cutoff(ledger, average(alpha)), find_cutoff(ledger, Rule("unmeasured", alpha, "confident"))
 
 
-def changed(entries: Entries, weight: float = 1.0, risky: bool | None = None) -> Entries:
+def changed(ledger: Ledger, weight: float = 1.0, risky: bool | None = None) -> Ledger:
+    entries = ledger.entries
     errors = entries.risky if risky is None else np.full(len(entries.risk), risky)
-    return Entries(entries.patient, entries.risk, weight * entries.weight, errors, entries.n_patients)
+    return Ledger(Entries(entries.patient, entries.risk, weight * entries.weight, errors), ledger.thresholds)
 
 
-def test_the_share_at_the_cutoff_lies_below_the_level_by_what_one_patient_could_cost() -> None:
-    for seed, alpha in itertools.product(range(5), (0.1, 0.2, 0.35)):
-        entries, grid = many(seed)
-        cutoff = average_cutoff(entries, grid, alpha)
-        assert cutoff.risk is not None
-        assert cutoff.share is not None
-        below = entries.risk <= cutoff.risk
-        share = np.average(entries.risky[below], weights=entries.weight[below])
-        assert cutoff.share == pytest.approx(share)
-        kept = keep_ledger(entries, np.array([cutoff.risk]), alpha)
-        margin = kept.patient_cost[0] + (1 - alpha) * kept.visit_weight[0]
-        assert share <= alpha - margin / kept.weight[0] + 1e-12
+def margins(ledger: Ledger, alpha: float) -> np.ndarray:
+    """What the average rule asks to be at most zero, threshold by threshold, from plain sums."""
+    gain, square = ledger.gains(np.arange(len(ledger.thresholds)), Level(alpha))
+    weight, risky = ledger.visit("weight"), ledger.visit("risky_weight")
+    visit = ratio(ledger.visit("weight_square"), weight)
+    return risky - alpha * weight + ratio(square, gain) + (1 - alpha) * visit
 
 
-def test_every_larger_threshold_would_cost_too_much() -> None:
-    entries, grid = many(1)
-    cutoff = average_cutoff(entries, grid, 0.2)
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("alpha", [0.1, 0.2, 0.35])
+def test_the_average_rule_is_the_last_threshold_that_bears_one_more_patient_and_visit(seed: int, alpha: float) -> None:
+    ledger = many(seed)
+    cutoff = find_cutoff(ledger, average(alpha))
+    safe = ledger.thresholds[margins(ledger, alpha) <= 0]
     assert cutoff.risk is not None
-    larger = keep_ledger(entries, grid[grid > cutoff.risk], 0.2)
-    assert len(larger.balance)
-    assert (larger.balance + 2.0 * larger.patient_cost + larger.visit_weight > 0).all()
+    assert cutoff.risk == safe[-1]
+    below = ledger.entries.risk <= cutoff.risk
+    share = np.average(ledger.entries.risky[below], weights=ledger.entries.weight[below])
+    assert cutoff.share == pytest.approx(share)
+    assert share < alpha
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("rule", [average(0.2), average(0.1), SURE, Rule("unmeasured", 0.2, gamma=1.2)])
+def test_sums_of_batches_decide_as_the_whole_ledger_does(seed: int, rule: Rule) -> None:
+    ledger = many(seed)
+    parts = [Ledger(ledger.entries.at(ledger.entries.patient % 3 == k), ledger.thresholds) for k in range(3)]
+    first, second, third = (sums_of(each, rule.level) for each in parts)
+    total = third.plus(first).plus(second)
+    bets = ledger.bets(np.arange(len(ledger.thresholds)), rule.level, stakes_for(total, rule))
+    assert find_cutoff(type(total)(**vars(total) | {"bets": bets}), rule) == find_cutoff(ledger, rule)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1000), st.floats(0.05, 0.6), st.floats(0.05, 0.6))
 def test_a_higher_level_releases_no_less_on_average(seed: int, one: float, other: float) -> None:
-    entries, grid = many(seed, patients=60)
-    low, high = (average_cutoff(entries, grid, each).risk for each in sorted((one, other)))
+    ledger = many(seed, patients=60)
+    low, high = (find_cutoff(ledger, average(each)).risk for each in sorted((one, other)))
     assert low is None or (high is not None and high >= low)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1000), st.floats(0.05, 0.5), st.sampled_from(["average", "confident"]))
+def test_more_doubt_releases_no_more(seed: int, alpha: float, promise: str) -> None:
+    ledger = many(seed, patients=200)
+    rules = [Rule("unmeasured", alpha, promise, gamma=each) for each in (1.0, 1.1, 1.5, 2.0, 5.0)]  # type: ignore[arg-type]
+    risks = [find_cutoff(ledger, rule).risk or -1.0 for rule in rules]
+    if promise == "average":
+        assert risks == sorted(risks, reverse=True)
+    assert risks[-1] <= risks[0]
+
+
+def test_doubt_covers_the_worst_odds_it_speaks_of() -> None:
+    """Errors heavier and good visits lighter: the rule on those odds releases no less than the rule in doubt."""
+    ledger, gamma = many(3), 1.5
+    entries = ledger.entries
+    weight = entries.weight * np.where(entries.risky, gamma, 1 / gamma)
+    worst = Ledger(Entries(entries.patient, entries.risk, weight, entries.risky), ledger.thresholds)
+    found, bound = (
+        find_cutoff(worst, average(0.2)).risk,
+        find_cutoff(ledger, Rule("unmeasured", 0.2, gamma=gamma)).risk,
+    )
+    assert found is not None
+    assert bound is not None
+    assert 0 < bound <= found
 
 
 def test_confidence_costs_something_and_less_with_more_patients() -> None:
     shares = []
     for patients in (150, 3000):
-        entries, grid = many(2, patients)
-        average, confident = both(entries, grid, 0.2)
-        assert average.risk is not None
-        assert confident.risk is not None
-        assert 0 < confident.risk <= average.risk
-        shares.append(confident.risk / average.risk)
+        usual, sure = both(many(2, patients))
+        assert usual.risk is not None
+        assert sure.risk is not None
+        assert 0 < sure.risk <= usual.risk
+        shares.append(sure.risk / usual.risk)
     assert shares[0] <= shares[1]
 
 
 def test_more_confidence_releases_no_more() -> None:
-    entries, grid = many(3)
-    risks = [confident_cutoff(entries, grid, 0.2, each).risk or 0.0 for each in (0.6, 0.9, 0.99)]
+    ledger = many(3)
+    rules = [Rule("unmeasured", 0.2, "confident", each) for each in (0.6, 0.9, 0.99)]
+    risks = [find_cutoff(ledger, rule).risk or 0.0 for rule in rules]
     assert risks == sorted(risks, reverse=True)
     assert risks[1] > 0
 
 
 def test_everything_good_is_released_and_everything_risky_is_not() -> None:
-    entries, grid = many(4)
-    for cutoff in both(changed(entries, risky=False), grid, 0.2):
-        assert cutoff.risk == grid[-1]
-    for cutoff in both(changed(entries, risky=True), grid, 0.2):
+    ledger = many(4)
+    for cutoff in both(changed(ledger, risky=False)):
+        assert cutoff.risk == ledger.thresholds[-1]
+    for cutoff in both(changed(ledger, risky=True)):
         assert cutoff.risk is None
 
 
-def test_the_scale_of_the_weights_and_patients_without_visits_do_not_matter() -> None:
-    entries, grid = many(5)
-    emptier = Entries(entries.patient, entries.risk, entries.weight, entries.risky, entries.n_patients + 50)
-    for one, scaled, more in zip(
-        both(entries, grid, 0.2),
-        both(changed(entries, weight=7.0), grid, 0.2),
-        both(emptier, grid, 0.2),
-        strict=True,
-    ):
+def test_the_scale_of_the_weights_does_not_matter() -> None:
+    ledger = many(5)
+    for one, scaled, small in zip(both(ledger), both(changed(ledger, 7.0)), both(changed(ledger, 1e-3)), strict=True):
         assert one.risk is not None
-        assert one.risk == scaled.risk == more.risk
+        assert one.risk == scaled.risk == small.risk
+
+
+def test_a_balance_of_exactly_nothing_is_safe() -> None:
+    """One risky visit and twelve good ones, one a patient: the level bears two more to the last bit."""
+    for scale in (1.0, 1 / 3, 0.1):
+        entries = Entries(np.arange(26), np.r_[np.zeros(13), np.ones(13)], np.full(26, scale), np.arange(26) == 0)
+        ledger = Ledger(entries, np.array([0.0]))
+        assert margins(ledger, 0.2)[0] == pytest.approx(0.0, abs=1e-9)
+        assert find_cutoff(ledger, average(0.2)).risk == 0.0
 
 
 def test_one_patient_with_nearly_all_the_weight_decides_nothing() -> None:
     """It is good at every visit; the others, who err as their risks say, would never be released so far."""
-    entries, grid = many(6)
+    ledger = many(6)
+    entries = ledger.entries
     heavy = Entries(
         np.r_[entries.patient, np.full(200, 300)],
         np.r_[entries.risk, np.linspace(0, 1, 200)],
         np.r_[entries.weight, np.full(200, 0.02 * entries.weight.sum())],
         np.r_[entries.risky, np.zeros(200, bool)],
-        301,
     )
-    assert confident_cutoff(heavy, grid, 0.2, 0.9).risk is None
+    assert find_cutoff(Ledger(heavy, ledger.thresholds), SURE).risk is None
 
 
 def test_no_visit_gives_no_cutoff() -> None:
     nobody = drawn_entries(np.random.default_rng(0), 0, patients=3)
-    for cutoff in both(nobody, risk_grid(nobody.risk), 0.2):
+    for cutoff in both(Ledger(nobody, risk_grid(nobody.risk))):
         assert cutoff.risk is None
         assert cutoff.visits == 0
 
 
 def test_what_is_staked_reads_no_error() -> None:
-    entries, grid = many(7)
-    for place in (5, len(grid) - 1):
-        stakes = {
-            predicted_stake(changed(entries, risky=each), grid, place, 0.2, 0.9) for each in (True, False)
-        }
-        assert len(stakes) == 1
-        assert stakes.pop() > 0
+    ledger = many(7)
+    one, other = (stakes_for(changed(ledger, risky=each), SURE) for each in (True, False))
+    np.testing.assert_array_equal(one, other)
+    assert (one[5:] > 0).all()
 
 
 def test_wealth_is_fair_at_the_boundary_exactly() -> None:
     """Over all draws of four patients whose balance is 0.9 or -0.1 with a mean of zero, it stays at 1 on average."""
-    mean = 0.0
+    mean, place = 0.0, np.array([0])
     for risky in itertools.product((True, False), repeat=4):
         chance = math.prod(0.1 if each else 0.9 for each in risky)
-        balance = np.array([0.9 if each else -0.1 for each in risky])
-        mean += chance * math.exp(log_wealth(balance, 0.7))
+        entries = Entries(np.arange(4), np.zeros(4), np.ones(4), np.array(risky))
+        ledger = Ledger(entries, np.array([0.0]))
+        mean += chance * math.exp(ledger.wealth(place, Level(0.1), np.array([0.7]))[0])
     assert mean == pytest.approx(1.0)
-
-
-def test_a_patient_who_costs_more_than_was_staked_ruins() -> None:
-    assert log_wealth(np.array([-0.1] * 100 + [2.0]), 0.5) == -math.inf
-    assert log_wealth(np.array([-0.1] * 100), 0.5) == pytest.approx(100 * math.log(1.05))

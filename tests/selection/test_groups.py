@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeimpute.errors import OptionError
-from safeimpute.records.arrays import FloatArray, VisitArrays
+from safeimpute.selection.enough import EffectiveSize, attribute_groups, enough, require_groups
 from safeimpute.selection.groups import Grouping, make_grouping, merge_cells, own_values
-from safeimpute.selection.ledger import effective_size
-from safeimpute.splits.enough import Worth, attribute_groups, enough, require_groups
+from safeimpute.selection.sums import kish_size
+from safeimpute.visits.arrays import FloatArray, VisitArrays
 
 
 def visits(patients: int = 40, seed: int = 0) -> VisitArrays:
@@ -19,9 +19,7 @@ def visits(patients: int = 40, seed: int = 0) -> VisitArrays:
     rng = np.random.default_rng(seed)
     patient = np.repeat(np.arange(patients), rng.integers(1, 7, patients))
     n = len(patient)
-    time = np.concatenate(
-        [np.sort(rng.choice(1000, np.sum(patient == p), replace=False)) for p in range(patients)]
-    )
+    time = np.concatenate([np.sort(rng.choice(1000, np.sum(patient == p), replace=False)) for p in range(patients)])
     target = np.where(rng.random(n) < 0.4, rng.normal(7, 1, n), np.nan)
     sex = rng.integers(0, 2, patients)[patient]
     return VisitArrays(
@@ -30,9 +28,7 @@ def visits(patients: int = 40, seed: int = 0) -> VisitArrays:
         labs=np.column_stack([target, rng.normal(size=n)]),
         lab_names=("hba1c", "ldl"),
         target=0,
-        attributes=np.column_stack([rng.uniform(20, 90, patients)[patient], sex == 0, sex == 1]).astype(
-            float
-        ),
+        attributes=np.column_stack([rng.uniform(20, 90, patients)[patient], sex == 0, sex == 1]).astype(float),
         attribute_names=("age", "sex=F", "sex=M"),
         patient_key=patient.astype(np.uint64),
         visit_key=np.arange(n, dtype=np.uint64),
@@ -81,9 +77,7 @@ def test_labels_and_state_survive_storing() -> None:
     assert np.array_equal(again.cells(table, value), grouping.cells(table, value))
     assert grouping.dimensions[0].labels[:3] == ("under 6.5", "6.5 to under 8", "8 or more")
     assert attribute_groups(table) == ("age", "sex")
-    assert "sex F" in grouping.label(
-        int(grouping.cells(table, value)[np.flatnonzero(table.attributes[:, 1])[0]])
-    )
+    assert "sex F" in grouping.label(int(grouping.cells(table, value)[np.flatnonzero(table.attributes[:, 1])[0]]))
 
 
 @pytest.mark.parametrize(
@@ -116,8 +110,8 @@ def test_merged_groups_are_large_enough_or_one(seed: int, alpha: float) -> None:
     assert merged.of(np.array([99]))[0] == -1
     for number in merged.cells:
         rows = group == number
-        worth = Worth(effective_size(weight[rows]), effective_size(_sums(patient[rows], weight[rows])))
-        assert enough(worth, alpha) or len(merged.cells) == 1
+        effective_size = EffectiveSize(kish_size(weight[rows]), kish_size(_sums(patient[rows], weight[rows])))
+        assert enough(effective_size, alpha) or len(merged.cells) == 1
 
 
 def _sums(patient: np.ndarray, weight: FloatArray) -> FloatArray:

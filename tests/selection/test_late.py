@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from safeimpute.records.arrays import BoolArray
-from safeimpute.selection.late import decide_at_night
-from safeimpute.selection.release import Ground, Rule, decide
+from safeimpute.selection.cutoff import Rule
+from safeimpute.selection.release import Decision, SelectionData, decide
+from safeimpute.visits.arrays import BoolArray
 
 RULE = Rule("later", 0.2)
 
 
-def world(rng: np.random.Generator, late_is_worse: float) -> tuple[Ground, BoolArray, BoolArray]:
+def world(rng: np.random.Generator, late_is_worse: float) -> tuple[SelectionData, BoolArray, BoolArray]:
     """Risks that are true chances for measured and unmeasured alike; of the measured half are late, and go wrong more
     (or less) often than those in time."""
     patients, each = 400, 6
@@ -23,16 +23,20 @@ def world(rng: np.random.Generator, late_is_worse: float) -> tuple[Ground, BoolA
     factor = np.where(unmeasured, 1.0, np.where(late, late_is_worse, 2.0 - late_is_worse))
     risky = rng.random(len(patient)) < risk * factor
     odds = np.full(len(patient), 0.4 / 0.6)
-    ground = Ground(
+    data = SelectionData(
         risk, rng.random(len(patient)), patient, odds, {}, ~unmeasured, risky & ~unmeasured, unmeasured
     )
-    return ground, late, risky
+    return data, late, risky
 
 
-def share_of(cutoff: float | None, ground: Ground, risky: BoolArray, who: BoolArray) -> tuple[int, int]:
+def decide_at_night(data: SelectionData, late: BoolArray, rule: Rule) -> Decision:
+    return decide(replace(data, late=late), rule)
+
+
+def share_of(cutoff: float | None, data: SelectionData, risky: BoolArray, who: BoolArray) -> tuple[int, int]:
     if cutoff is None:
         return 0, 0
-    out = who & (ground.risk <= cutoff)
+    out = who & (data.risk <= cutoff)
     return int(np.sum(out & risky)), int(out.sum())
 
 
@@ -42,13 +46,13 @@ def test_the_level_holds_at_night_and_for_what_stays_imputed(worse: float) -> No
     rng = np.random.default_rng(0)
     at_night, alone, overlooked, only_together = (np.zeros(2) for _ in range(4))
     for _ in range(60):
-        ground, late, risky = world(rng, worse)
-        cutoff = decide_at_night(ground, late, RULE).cutoffs[0].risk
-        at_night += share_of(cutoff, ground, risky, ground.candidate | late)
-        alone += share_of(cutoff, ground, risky, ground.candidate)
-        overlooked += share_of(decide(ground, RULE).cutoffs[0].risk, ground, risky, ground.candidate | late)
-        heavier = Ground(**vars(ground) | {"weight": ground.weight + late})
-        only_together += share_of(decide(heavier, RULE).cutoffs[0].risk, ground, risky, ground.candidate)
+        data, late, risky = world(rng, worse)
+        cutoff = decide_at_night(data, late, RULE).cutoffs[0].risk
+        at_night += share_of(cutoff, data, risky, data.candidate | late)
+        alone += share_of(cutoff, data, risky, data.candidate)
+        overlooked += share_of(decide(data, RULE).cutoffs[0].risk, data, risky, data.candidate | late)
+        heavier = replace(data, weight=data.weight + late)
+        only_together += share_of(decide(heavier, RULE).cutoffs[0].risk, data, risky, data.candidate)
     for wrong, out in (at_night, alone):
         assert out > 60 * 100
         assert wrong / out <= 0.205
@@ -59,9 +63,9 @@ def test_the_level_holds_at_night_and_for_what_stays_imputed(worse: float) -> No
 
 
 def test_the_stricter_release_is_what_both_release() -> None:
-    ground, late, _ = world(np.random.default_rng(1), 1.6)
-    one = decide(ground, RULE)
-    both = decide_at_night(ground, late, RULE)
+    data, late, _ = world(np.random.default_rng(1), 1.6)
+    one = decide(data, RULE)
+    both = decide_at_night(data, late, RULE)
     assert both.released.sum() < one.released.sum()
     assert not (both.released & ~one.released).any()
     assert set(both.reason[~both.released]) == {"risk above cut-off"}
@@ -69,22 +73,22 @@ def test_the_stricter_release_is_what_both_release() -> None:
 
 
 def test_group_by_group() -> None:
-    ground, late, _ = world(np.random.default_rng(1), 1.6)
-    grouped = replace(ground, cell=ground.patient % 2)
+    data, late, _ = world(np.random.default_rng(1), 1.6)
+    grouped = replace(data, cell=data.patient % 2)
     found = decide_at_night(grouped, late, RULE)
     assert set(found.cutoffs) == {0, 1}
     assert found.merged is not None
     for number in (0, 1):
-        part = replace(ground, judged=ground.judged & (ground.patient % 2 == number))
+        part = replace(data, judged=data.judged & (data.patient % 2 == number))
         assert (found.cutoffs[number].risk or 0) <= (decide(part, RULE).cutoffs[0].risk or 0)
-    group = (ground.patient % 2)[ground.candidate]
+    group = (data.patient % 2)[data.candidate]
     limits = np.array([found.cutoffs[int(each)].risk for each in group])
-    assert np.array_equal(found.released, ground.risk[ground.candidate] <= limits)
+    assert np.array_equal(found.released, data.risk[data.candidate] <= limits)
 
 
 def test_too_few_promise_nothing() -> None:
-    ground, late, _ = world(np.random.default_rng(1), 1.6)
-    few = replace(ground, judged=ground.judged & (ground.patient < 5))
+    data, late, _ = world(np.random.default_rng(1), 1.6)
+    few = replace(data, judged=data.judged & (data.patient < 5))
     nothing = decide_at_night(few, late, RULE)
     assert not nothing.released.any()
     assert "needs measured visits" in nothing.refused

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeimpute.errors import SafeImputeError
-from safeimpute.selection.bh import benjamini_hochberg
-from safeimpute.selection.p_values import Ranked, conformal_p_values, joint_ranks, paper_p_values
-from safeimpute.splits.enough import fewest_calibration
+from safeimpute.selection.enough import fewest_calibration
+from safeimpute.selection.p_values import Ranked, benjamini_hochberg, conformal_p_values, joint_ranks, paper_p_values
 
 
 def ranked(rng: np.random.Generator, n: int, levels: int | None = None) -> Ranked:
@@ -66,9 +65,7 @@ def test_those_of_risky_visits_are_never_too_small() -> None:
     hits = np.zeros(3)
     for _ in range(4000):
         pool, risky = ranked(rng, 20, levels=3), rng.random(20) < 0.5
-        p = conformal_p_values(
-            Ranked(pool.risk[:1], pool.tie[:1]), Ranked(pool.risk[1:], pool.tie[1:]), risky[1:]
-        )
+        p = conformal_p_values(Ranked(pool.risk[:1], pool.tie[:1]), Ranked(pool.risk[1:], pool.tie[1:]), risky[1:])
         hits += risky[0] & (p[0] <= np.array([0.1, 0.2, 0.4]))
     rate = hits / 4000
     assert (rate <= np.array([0.1, 0.2, 0.4]) + 3 * np.sqrt(rate * (1 - rate) / 4000)).all()

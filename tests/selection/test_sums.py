@@ -1,79 +1,141 @@
-"""The ledger as whole numbers: the engine's cut-offs, and the same sums however patients are dealt out."""
+"""Balances per patient against their definition, and the same sums however patients are divided."""
 
+import json
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from safeimpute.selection.cutoff import average_cutoff, confident_cutoff
-from safeimpute.selection.ledger import Entries, risk_grid
-from safeimpute.selection.sums import (
-    LedgerSums,
-    average_from,
-    confident_from,
-    ledger_sums,
-    log_wealth_sums,
-    stakes_of,
-)
+from helpers.ledgers import drawn_entries
+from safeimpute.selection import ledger, sums
+from safeimpute.selection.ledger import Entries, Ledger, risk_grid, sums_of
+from safeimpute.selection.sums import Level, Sums, kish_size
+
+LEVEL = Level(0.2)
 
 
 def entries_of(seed: int, patients: int = 300) -> Entries:
     rng = np.random.default_rng(seed)
-    patient = np.sort(rng.integers(0, patients, 4 * patients))
+    patient = rng.integers(0, patients, 4 * patients)
     risk = rng.beta(2, 5, len(patient))
-    weight = rng.lognormal(-0.4, 0.6, len(patient))
-    return Entries(patient, risk, weight, rng.random(len(patient)) < risk, patients)
+    return Entries(patient, risk, rng.lognormal(-0.4, 0.6, len(patient)), rng.random(len(patient)) < risk)
+
+
+def literal_balances(entries: Entries, threshold: float, level: Level) -> list[float]:
+    """X_q(T), one patient and one visit at a time."""
+    balance: dict[int, float] = {}
+    for i in range(len(entries.risk)):
+        if entries.risk[i] <= threshold:
+            cost = (1 - level.alpha) * level.gamma if entries.risky[i] else -level.alpha / level.gamma
+            patient = int(entries.patient[i])
+            balance[patient] = balance.get(patient, 0.0) + entries.weight[i] * cost
+    return list(balance.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.integers(0, 40), st.sampled_from([Level(0.05), Level(0.35), Level(0.1, 1.5)]))
+def test_equals_a_double_loop(seed: int, visits: int, level: Level) -> None:
+    entries = drawn_entries(np.random.default_rng(seed), visits, patients=7)
+    ledger = Ledger(entries, np.unique(np.r_[entries.risk, 0.35]))
+    places = np.arange(len(ledger.thresholds))
+    gain, square = ledger.gains(places, level)
+    stakes = np.full(len(places), 0.01)
+    wealth = ledger.wealth(places, level, stakes)
+    for place, threshold in enumerate(ledger.thresholds):
+        balance = np.array(literal_balances(entries, threshold, level))
+        above, weights = np.maximum(balance, 0.0), entries.weight[entries.risk <= threshold]
+        assert gain[place] == pytest.approx(above.sum(), abs=1e-8)
+        assert square[place] == pytest.approx(np.square(above).sum(), abs=1e-8)
+        assert wealth[place] == pytest.approx(np.log1p(-0.01 * balance).sum(), abs=1e-8)
+        assert ledger.visit("weight")[place] == pytest.approx(weights.sum(), abs=1e-8)
+        assert ledger.visit("weight_square")[place] == pytest.approx(np.square(weights).sum(), abs=1e-8)
+        assert ledger.patient("largest_visit")[place] == pytest.approx(weights.max(initial=0.0), abs=1e-8)
+
+
+def test_a_patient_who_costs_more_than_was_staked_ruins() -> None:
+    entries = Entries(np.arange(101), np.zeros(101), np.r_[np.ones(100), 4.0], np.arange(101) == 100)
+    ledger, place = Ledger(entries, np.array([0.5])), np.array([0])
+    assert ledger.wealth(place, LEVEL, np.array([0.5])) == [-np.inf]
+    assert ledger.wealth(place, LEVEL, np.array([0.2]))[0] == pytest.approx(100 * np.log1p(0.04) + np.log1p(-0.64))
 
 
 def part(entries: Entries, first: int, last: int) -> Entries:
-    rows = (entries.patient >= first) & (entries.patient < last)
-    some = entries.at(rows)
-    return Entries(some.patient - first, some.risk, some.weight, some.risky, last - first)
+    return entries.at((entries.patient >= first) & (entries.patient < last))
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("alpha", [0.1, 0.2])
-def test_cutoffs_are_the_engines(seed: int, alpha: float) -> None:
-    entries = entries_of(seed)
-    grid = risk_grid(entries.risk)
-    thresholds = np.append(grid, np.inf)
-    sums = ledger_sums(entries, thresholds, alpha)
-    expected = average_cutoff(entries, grid, alpha)
-    found = average_from(sums, thresholds, alpha)
-    assert found.risk == expected.risk
-    assert found.share == pytest.approx(expected.share, abs=1e-6)
-    assert (found.visits, found.patients) == pytest.approx((expected.visits, expected.patients), rel=1e-6)
-    sure = confident_cutoff(entries, grid, alpha, 0.9)
-    wealth = log_wealth_sums(entries, thresholds, alpha, stakes_of(sums, alpha, 0.9))
-    assert confident_from(sums, wealth, thresholds, alpha, 0.9).risk == sure.risk
-
-
-def test_something_is_compared() -> None:
-    """The seeds above find cut-offs under both rules."""
-    found = [
-        average_cutoff(entries_of(seed), risk_grid(entries_of(seed).risk), 0.2).risk for seed in range(6)
-    ]
-    sure = [
-        confident_cutoff(entries_of(seed), risk_grid(entries_of(seed).risk), 0.2, 0.9).risk
-        for seed in range(6)
-    ]
-    assert None not in found
-    assert len({*sure} - {None}) > 1
-
-
-def test_any_partition_adds_up_to_the_same_numbers() -> None:
+@pytest.mark.parametrize("edges", [[0, 250, 500], [0, 1, 2, 499, 500], list(range(0, 501, 20))])
+def test_any_partition_adds_up_to_the_same_numbers(edges: list[int]) -> None:
     entries = entries_of(7, 500)
-    thresholds = np.append(risk_grid(entries.risk), np.inf)
-    whole = ledger_sums(entries, thresholds, 0.2)
-    stakes = stakes_of(whole, 0.2, 0.9)
-    for edges in ([0, 250, 500], [0, 1, 2, 499, 500], list(range(0, 501, 20))):
-        parts = [part(entries, *pair) for pair in pairwise(edges)]
-        total: LedgerSums | None = None
-        for each in reversed(parts):
-            found = ledger_sums(each, thresholds, 0.2)
-            total = found if total is None else found.plus(total)
-        assert total == whole
-        wealth = [log_wealth_sums(each, thresholds, 0.2, stakes) for each in parts]
-        assert [sum(column) for column in zip(*wealth, strict=True)] == log_wealth_sums(
-            entries, thresholds, 0.2, stakes
-        )
+    grid = risk_grid(entries.risk)
+    whole, places = sums_of(Ledger(entries, grid), LEVEL), np.arange(len(grid))
+    stakes = np.linspace(0.001, 0.1, len(grid))
+    ledgers = [Ledger(part(entries, *pair), grid) for pair in pairwise(edges)]
+    total: Sums | None = None
+    for each in reversed(ledgers):
+        found = Sums.from_dict(json.loads(json.dumps(sums_of(each, LEVEL).to_dict())))
+        total = found if total is None else found.plus(total)
+    assert total == whole
+    bets = sums.added_bets([each.bets(places, LEVEL, stakes) for each in ledgers])
+    assert bets == Ledger(entries, grid).bets(places, LEVEL, stakes)
+
+
+def test_row_order_patient_numbers_and_the_thresholds_asked_for_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = entries_of(4, 40)
+    rng = np.random.default_rng(4)
+    order, numbers = rng.permutation(len(entries.risk)), rng.permutation(40)
+    grid = risk_grid(entries.risk)
+    moved = Entries(
+        numbers[entries.patient[order]] * 7, entries.risk[order], entries.weight[order], entries.risky[order]
+    )
+    whole = sums_of(Ledger(entries, grid), LEVEL)
+    assert sums_of(Ledger(moved, grid), LEVEL) == whole
+    some = np.array([3, 17, 60])
+    gain, _ = Ledger(moved, grid).gain_sums(some, LEVEL)
+    assert gain == [whole.gain[k] for k in some]
+    monkeypatch.setattr(ledger, "AT_ONCE", 41)
+    assert sums_of(Ledger(entries, grid), LEVEL) == whole
+
+
+def test_heavy_patients_do_not_overflow() -> None:
+    entries = Entries(np.repeat(np.arange(3000), 4), np.zeros(12_000), np.full(12_000, 2e4), np.ones(12_000, bool))
+    found = sums_of(Ledger(entries, np.array([0.1])), LEVEL)
+    assert found.patient("size_square")[0] == pytest.approx(3000 * (8e4) ** 2)
+    assert found.effective_size.patients == pytest.approx(3000)
+
+
+def test_no_visit_makes_empty_sums() -> None:
+    nobody = drawn_entries(np.random.default_rng(0), 0, patients=3)
+    found = sums_of(Ledger(nobody, np.array([0.1, 0.2])), LEVEL)
+    assert not any(found.gain)
+    assert found.effective_size.visits == 0
+    assert not len(sums_of(Ledger(nobody, np.empty(0)), LEVEL).gain)
+
+
+def test_sums_of_other_thresholds_or_levels_are_not_added() -> None:
+    entries = entries_of(1, 20)
+    one, other = (sums_of(Ledger(entries, np.array([each])), LEVEL) for each in (0.1, 0.2))
+    with pytest.raises(ValueError, match="other thresholds"):
+        one.plus(other)
+    with pytest.raises(ValueError, match="another level"):
+        one.gains(np.array([0]), Level(0.1))
+
+
+@given(st.lists(st.floats(0, 1), max_size=500))
+def test_thresholds_increase_and_are_risks(risks: list[float]) -> None:
+    grid = risk_grid(np.array(risks))
+    assert len(grid) <= ledger.THRESHOLDS
+    assert (np.diff(grid) > 0).all()
+    assert set(grid) <= set(risks)
+    if risks:
+        assert grid[-1] == max(risks)
+
+
+def test_effective_sizes() -> None:
+    assert kish_size(np.full(40, 3.0)) == pytest.approx(40)
+    assert kish_size(np.array([1.0, 0.0])) == pytest.approx(1)
+    assert kish_size(np.zeros(0)) == 0.0
+    entries = Entries(np.array([0, 0, 1]), np.zeros(3), np.ones(3), np.zeros(3, bool))
+    effective_size = Ledger(entries, np.empty(0)).effective_size
+    assert (effective_size.visits, effective_size.patients) == pytest.approx((3, 9 / 5))

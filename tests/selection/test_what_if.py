@@ -1,70 +1,54 @@
-"""Other levels, and odds of measuring that are off by a factor: what would be released then."""
+"""Other levels, and odds of measuring that are off by a factor: what the same rule would release then."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from helpers.ledgers import drawn_entries
-from safeimpute.selection.cutoff import average_cutoff
-from safeimpute.selection.ledger import Entries, risk_grid
-from safeimpute.selection.release import Rule, cutoff_for
-from safeimpute.selection.what_if import LEVELS, average_cutoffs, released_under_doubt
+from helpers.ledgers import drawn_selection_data
+from safeimpute.selection.cutoff import Rule
+from safeimpute.selection.release import decide
+from safeimpute.selection.what_if import reaches, released_under_doubt
+from safeimpute.settings import PromiseName
 
-GAMMAS = (1.0, 1.1, 1.5, 2.0, 5.0)
+RULES = [
+    Rule("unmeasured", 0.2),
+    Rule("unmeasured", 0.2, "confident"),
+    Rule("visits", 0.2),
+    Rule("visits", 0.2, "confident"),
+]
 
 
-def world(seed: int) -> tuple[Entries, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    entries = drawn_entries(rng, 1000, patients=200)
-    return entries, risk_grid(entries.risk), rng.integers(0, 20, 700) / 20
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("grouped", [False, True])
+def test_every_level_releases_what_a_run_at_that_level_would(rule: Rule, grouped: bool) -> None:
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        cell = np.repeat(rng.integers(0, 3, 400), 4) if grouped else None
+        data = drawn_selection_data(rng, 400, cell=cell)
+        levels = (0.05, 0.1, 0.2, 0.3, 0.5)
+        found = reaches(data, rule, levels)
+        decisions = [decide(data, replace(rule, alpha=level)) for level in levels]
+        assert [each.released for each in found] == [int(each.released.sum()) for each in decisions]
+        assert found[-1].released > 0
+        for reach, decision in zip(found, decisions, strict=True):
+            named = set(reach.cutoffs)
+            open_cells = {
+                cell
+                for group, each in decision.cutoffs.items()
+                if each.risk is not None and not decision.refused
+                for cell in ((0,) if decision.merged is None else decision.merged.cells[group])
+            }
+            assert named == open_cells
+            assert 0 <= reach.bound <= reach.released
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.2, 0.35])
-def test_no_doubt_is_the_average_rule(alpha: float) -> None:
-    for seed in range(5):
-        entries, grid, candidate = world(seed)
-        cutoff = average_cutoff(entries, grid, alpha).risk
-        assert cutoff is not None
-        (found,) = released_under_doubt(entries, grid, candidate, alpha, [1.0])
-        assert found.released == int(np.sum(candidate <= cutoff))
-        assert 0 < found.released < len(candidate)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(0, 1000), st.floats(0.05, 0.5))
-def test_more_doubt_releases_no_more(seed: int, alpha: float) -> None:
-    entries, grid, candidate = world(seed)
-    released = [each.released for each in released_under_doubt(entries, grid, candidate, alpha, GAMMAS)]
-    assert released == sorted(released, reverse=True)
-
-
-def test_it_covers_the_worst_odds_it_speaks_of() -> None:
-    """Errors twice as heavy and good visits half: the average rule on those odds releases no less than the bound."""
-    entries, grid, candidate = world(3)
-    gamma, alpha = 1.5, 0.2
-    worst = Entries(
-        entries.patient,
-        entries.risk,
-        entries.weight * np.where(entries.risky, gamma, 1 / gamma),
-        entries.risky,
-        entries.n_patients,
-    )
-    cutoff = average_cutoff(worst, grid, alpha).risk
-    assert cutoff is not None
-    (found,) = released_under_doubt(entries, grid, candidate, alpha, [gamma])
-    assert 0 < found.released <= int(np.sum(candidate <= cutoff))
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_cutoffs_at_many_levels_are_those_of_the_rule(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    n, patients = 60 * (seed + 1), 8 * (seed + 2)
-    risk = np.round(rng.random(n), 1 if seed % 3 == 0 else 6)  # ties, too
-    weight = np.ones(n) if seed % 2 else rng.gamma(0.5, 1.0, n)
-    entries = Entries(rng.integers(0, patients, n), risk, weight, rng.random(n) < 0.6 * risk, patients)
-    grid = risk_grid(risk)
-    expected = [cutoff_for(entries, grid, Rule("unmeasured", level)).risk for level in LEVELS]
-    found = [None if np.isnan(each) else each for each in average_cutoffs(entries, grid, LEVELS)]
-    assert found == expected
-    assert any(each is not None for each in expected) or n * 0.5 < 100
+@pytest.mark.parametrize("promise", ["average", "confident"])
+def test_no_doubt_is_the_release_and_more_doubt_releases_no_more(alpha: float, promise: PromiseName) -> None:
+    rule = Rule("unmeasured", alpha, promise)
+    data = drawn_selection_data(np.random.default_rng(1), 400)
+    counts = [each.released for each in released_under_doubt(data, rule, (1.0, 1.1, 1.5, 3.0))]
+    assert counts[0] == decide(data, rule).released.sum() > 0
+    assert counts[-1] < counts[0]
+    assert max(counts) == counts[0]

@@ -4,18 +4,21 @@ A measured visit is imputed, ranked, weighed and scoped as if it had not been me
 """
 
 import numpy as np
+import polars as pl
 import pytest
-from study_cohorts import BY_KEY, draw_cohort
 
-from safeimpute.records.arrays import BoolArray, VisitArrays
-from safeimpute.selection.calibrate import Calibrated, fit_question
+from safeimpute.learning.best.system import FittedBest, fit_best
+from safeimpute.learning.paper.graph import build_graph
+from safeimpute.learning.paper.system import fit_paper
+from safeimpute.learning.roles import Role, Roles, fold_of, hide
+from safeimpute.model.fit import fit_question
+from safeimpute.selection.calibrated import Calibrated
+from safeimpute.selection.questions import Question, draw_roles, question_of
 from safeimpute.settings import ClaimName, GcnSettings, PaperSettings, Settings, make_settings
-from safeimpute.splits.folds import fold_of
-from safeimpute.splits.questions import Question, draw_roles, question_of
-from safeimpute.splits.roles import Role, Roles, hide
-from safeimpute.systems.best.system import FittedBest, fit_best
-from safeimpute.systems.paper.event_graph import build_graph
-from safeimpute.systems.paper.system import fit_paper
+from safeimpute.visits.arrays import BoolArray, VisitArrays
+from safeimpute.visits.columns import ColumnChoice
+from safeimpute.visits.examples import simulate
+from safeimpute.visits.visits import prepare_visits
 
 FOLDS, SEED = 3, 4
 CLAIMS: tuple[ClaimName, ...] = ("unmeasured", "later")
@@ -23,14 +26,19 @@ CLAIMS: tuple[ClaimName, ...] = ("unmeasured", "later")
 
 @pytest.fixture(scope="module")
 def visits() -> VisitArrays:
-    """Measuring follows sites, which are codes of a fine column."""
-    return draw_cohort(BY_KEY["site"], np.random.default_rng(SEED), 90).visits
+    return cohort_with_sites(SEED, 90)
+
+
+def cohort_with_sites(seed: int, patients: int, first: int = 0) -> VisitArrays:
+    """Patients of forty sites, a column of many levels."""
+    table = simulate("mimic4", np.random.default_rng(seed), patients=patients).visits
+    site = "site " + (pl.col("subject_id") * 7 % 40).cast(pl.String)
+    table = table.with_columns(pl.col("subject_id") + first, site=site)
+    return prepare_visits(table, ColumnChoice("hba1c")).arrays
 
 
 def told(claim: ClaimName = "unmeasured") -> Settings:
-    return make_settings(
-        target="target", tolerance=0.8, fdr=0.2, claim=claim, random_state=SEED, best={"folds": FOLDS}
-    )
+    return make_settings(target="hba1c", tolerance=0.8, fdr=0.2, claim=claim, random_state=SEED, best={"folds": FOLDS})
 
 
 def calibrated(visits: VisitArrays, claim: ClaimName = "unmeasured") -> Calibrated:
@@ -90,9 +98,7 @@ def test_a_visits_own_target_changes_nothing_said_about_it(
         assert before[claim].weight[rows].std() > 0
 
 
-def test_the_own_target_reaches_the_patients_other_visits(
-    visits: VisitArrays, before: dict[str, Calibrated]
-) -> None:
+def test_the_own_target_reaches_the_patients_other_visits(visits: VisitArrays, before: dict[str, Calibrated]) -> None:
     """The test above would see a leak: a neighbouring visit's estimate does change."""
     rows = one_of_each(visits, of_fold(visits, 0))
     near = np.zeros(len(visits), dtype=bool)
@@ -109,7 +115,7 @@ def fitted(visits: VisitArrays) -> FittedBest:
 
 def test_the_targets_of_a_fold_change_nothing_in_its_model(visits: VisitArrays) -> None:
     """Patients nobody met, of the same fold, are estimated alike whatever that fold's targets are."""
-    new = draw_cohort(BY_KEY["site"], np.random.default_rng(77), 60, first_key=5000).visits
+    new = cohort_with_sites(77, 60, first=5000)
     fold = fold_of(new.patient_key, SEED, FOLDS)
     one = fitted(visits).frozen.estimate(new)
     for number in range(FOLDS):
@@ -140,9 +146,7 @@ def paper_question(visits: VisitArrays, roles: Roles) -> Question:
     return question_of(visits, settings, roles)
 
 
-def test_held_out_targets_change_nothing_in_the_papers_system(
-    cohort_arrays: VisitArrays, roles: Roles
-) -> None:
+def test_held_out_targets_change_nothing_in_the_papers_system(cohort_arrays: VisitArrays, roles: Roles) -> None:
     hidden = np.isin(roles, (Role.CALIBRATION, Role.TEST))
     settings = PaperSettings(gcn=GcnSettings(epochs=30))
     one, other = (

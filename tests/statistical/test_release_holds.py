@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from safeimpute.evaluation.trials import Trial, draws, run_trials
-from safeimpute.records.arrays import FloatArray
-from safeimpute.records.simulate import simulate
-from safeimpute.records.visits import ColumnChoice, prepare_visits
 from safeimpute.settings import make_settings
 from safeimpute.tolerance import Tolerance
+from safeimpute.visits.arrays import FloatArray
+from safeimpute.visits.columns import ColumnChoice
+from safeimpute.visits.examples import simulate
+from safeimpute.visits.visits import prepare_visits
 
 ALPHAS = (0.1, 0.2, 0.35)
 # At each level a tolerance at which the paper's risk can release something: (tolerance in points, power floor).
@@ -25,21 +26,14 @@ def redrawn(trial: Trial, tolerance: Tolerance, alpha: float, times: int) -> Flo
     for each in draws(trial, times):
         risky, released = each.risky(tolerance), each.release(tolerance, alpha).released
         good = max(int(np.sum(~risky)), 1)
-        found.append(
-            (np.sum(released & risky) / max(int(released.sum()), 1), np.sum(released & ~risky) / good)
-        )
+        found.append((np.sum(released & risky) / max(int(released.sum()), 1), np.sum(released & ~risky) / good))
     return np.array(found, dtype=np.float64)
 
 
 def fit(seed: int, patients: int) -> Trial:
     visits = simulate("mimic4", np.random.default_rng(seed), patients=patients).visits
     settings = make_settings(
-        target="hba1c",
-        tolerance=1.0,
-        fdr=0.2,
-        preset="paper",
-        random_state=seed,
-        paper={"gcn": {"epochs": 120}},
+        target="hba1c", tolerance=1.0, fdr=0.2, preset="paper", random_state=seed, paper={"gcn": {"epochs": 120}}
     )
     arrays = prepare_visits(visits, ColumnChoice("hba1c")).arrays
     return run_trials(arrays, settings, splits=1, test_fraction=0.3)[0]
@@ -69,10 +63,7 @@ def test_releasing_everything_would_be_caught(fits: list[Trial]) -> None:
 def test_over_many_cohorts(alpha: float) -> None:
     width, floor = SETTINGS[alpha]
     found = np.array(
-        [
-            redrawn(fit(100 + seed, 250), Tolerance(absolute=width), alpha, 20).mean(axis=0)
-            for seed in range(20)
-        ]
+        [redrawn(fit(100 + seed, 250), Tolerance(absolute=width), alpha, 20).mean(axis=0) for seed in range(20)]
     )
     fdp, power = found.T
     assert fdp.mean() <= alpha + 3 * fdp.std(ddof=1) / np.sqrt(len(fdp))

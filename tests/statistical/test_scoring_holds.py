@@ -11,28 +11,20 @@ import pytest
 
 from helpers.scored_cohorts import NEW_SUBJECTS
 from safeimpute import SafeImputer
-from safeimpute.records.arrays import BoolArray
-from safeimpute.records.simulate import simulate
 from safeimpute.tolerance import Tolerance
+from safeimpute.visits.arrays import BoolArray
+from safeimpute.visits.examples import simulate
 
 Shift = Literal["none", "covariate"]
 
 
-def scored(
-    shift: Shift, cohort: int, patients: int, tolerance: float, level: float
-) -> tuple[BoolArray, BoolArray]:
+def scored(shift: Shift, cohort: int, patients: int, tolerance: float, level: float) -> tuple[BoolArray, BoolArray]:
     """Whether each candidate of new patients is risky, and whether it is released."""
     table, new = (
-        simulate("mimic4", np.random.default_rng([cohort, stream]), patients=patients, shift=shift)
-        for stream in (1, 2)
+        simulate("mimic4", np.random.default_rng([cohort, stream]), patients=patients, shift=shift) for stream in (1, 2)
     )
     imputer = SafeImputer(
-        target="hba1c",
-        tolerance=tolerance,
-        fdr=level,
-        claim="patients",
-        random_state=cohort,
-        best={"folds": 3},
+        target="hba1c", tolerance=tolerance, fdr=level, claim="patients", random_state=cohort, best={"folds": 3}
     )
     scorer = imputer.fit(table.visits).scorer()
     visits, truth = (each.with_columns(pl.col("subject_id") + NEW_SUBJECTS) for each in new)

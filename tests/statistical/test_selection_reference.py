@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from safeimpute.selection.bh import benjamini_hochberg
-from safeimpute.selection.p_values import Ranked, conformal_p_values
+from safeimpute.selection.p_values import Ranked, benjamini_hochberg, conformal_p_values
 
 NOISE, LEVEL, N_CALIBRATION, M = 0.5, 0.1, 1000, 100
 
@@ -19,9 +18,7 @@ Function = Callable[[Vector], Vector]
 def interaction(x: Vector, outer: Function, inner: float) -> Vector:
     """Settings 1 and 5: the sign of x0 x1 decides which half of x3 counts."""
     same, up, down = x[:, 0] * x[:, 1] > 0, x[:, 3] > 0.5, x[:, 3] < -0.5
-    return np.asarray(
-        same * np.where(up, outer(x[:, 3]), inner) + ~same * np.where(down, -outer(-x[:, 3]), -inner)
-    )
+    return np.asarray(same * np.where(up, outer(x[:, 3]), inner) + ~same * np.where(down, -outer(-x[:, 3]), -inner))
 
 
 def mean_1(x: Vector) -> Vector:

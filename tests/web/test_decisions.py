@@ -17,10 +17,8 @@ import httpx
 
 from helpers.review_run import Server, running_server
 from safeimpute.errors import OptionError
-from safeimpute.web.decisions import DecisionLog, Imputation, Kind
-from safeimpute.web.review_state import MARKS, ReviewState
+from safeimpute.web.decisions import MARKS, DecisionLog, Imputation, Kind, ReviewState, log_beside
 from safeimpute.web.run_data import RunData
-from safeimpute.web.server import log_beside
 
 
 def _about(number: int) -> Imputation:
@@ -54,9 +52,7 @@ def test_a_file_that_is_no_log_is_refused(tmp_path: Path) -> None:
 
 
 ACTS = st.lists(
-    st.tuples(
-        st.sampled_from(["Ada", "Ben"]), st.sampled_from(["accept", "reject", "undo"]), st.integers(0, 2)
-    ),
+    st.tuples(st.sampled_from(["Ada", "Ben"]), st.sampled_from(["accept", "reject", "undo"]), st.integers(0, 2)),
     max_size=12,
 )
 
@@ -68,17 +64,17 @@ def test_marks_follow_the_standing_decisions(
 ) -> None:
     """Against a plain model: an undo takes back its reviewer's last standing decision; the last standing one counts."""
     log = DecisionLog(tmp_path_factory.mktemp("log") / "log.sqlite", "run")
-    state, standing = ReviewState(log, 3), []
+    state, status = ReviewState(log, 3), []
     for reviewer, kind, number in acts:
         if kind != "undo":
             log.add(reviewer, _about(number), kind)
-            standing.append((reviewer, kind, number))
+            status.append((reviewer, kind, number))
             continue
-        own = [at for at, row in enumerate(standing) if row[0] == reviewer]
-        undone = standing.pop(own[-1])[2] if own else None
+        own = [at for at, row in enumerate(status) if row[0] == reviewer]
+        undone = status.pop(own[-1])[2] if own else None
         assert log.undo(reviewer) == undone
     for number in range(3):
-        last = [kind for _, kind, about in standing if about == number]
+        last = [kind for _, kind, about in status if about == number]
         expected = {"accept": "accepted", "reject": "rejected"}[last[-1]] if last else "undecided"
         assert MARKS[state.marks()[number]] == expected
 
@@ -89,9 +85,7 @@ def _client(server: Server) -> httpx.Client:
     return client
 
 
-def _reject(
-    client: httpx.Client, numbers: list[int], reviewer: str, acknowledged: list[tuple[str, int]]
-) -> None:
+def _reject(client: httpx.Client, numbers: list[int], reviewer: str, acknowledged: list[tuple[str, int]]) -> None:
     for number in numbers:
         body = {"imputation": number, "kind": "reject", "reviewer": reviewer}
         try:
@@ -126,9 +120,7 @@ def test_two_reviewers_and_a_killed_server_lose_no_decision(run: RunData) -> Non
     ada = [number for name, number in acknowledged if name == "Ada"]
     assert len(ben) == 100
     assert 15 <= len(ada) < 100
-    kept = {
-        (row.reviewer, row.imputation) for row in DecisionLog(log_beside(run.folder), run.identity).since(0)
-    }
+    kept = {(row.reviewer, row.imputation) for row in DecisionLog(log_beside(run.folder), run.identity).since(0)}
     assert set(acknowledged) <= kept
     assert len(kept) - len(acknowledged) <= 1  # one may have been written, its answer lost
     assert shown == len(kept)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from safeimpute.records.catalogue import load_catalogue
-from safeimpute.web.lab_facts import lab_facts
+from safeimpute.visits.catalogue import load_catalogue
+from safeimpute.web.patients import lab_facts
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,9 @@ pytest.importorskip("fastapi", reason="the review page needs the extra: pip inst
 from helpers.review_client import TestClient, reviewing
 from helpers.review_run import FORMULA_ID, HTML_ID
 from safeimpute.errors import OptionError
-from safeimpute.web.decisions import DecisionLog
+from safeimpute.web.decisions import DecisionLog, log_beside
 from safeimpute.web.patients import NEAR_DAYS, PAGE_SIZE
 from safeimpute.web.run_data import RunData, read_run
-from safeimpute.web.server import log_beside
 
 
 def _rows(client: TestClient, **filters: object) -> list[dict[str, Any]]:
@@ -58,9 +57,7 @@ def test_the_list_holds_every_patient_once_near_and_riskiest_first(client: TestC
         needs = [row["need"] for row in rows if row["comparable"] == kind and row["need"] is not None]
         assert needs == sorted(needs, reverse=True)
     within = pl.col("released") & (pl.col("nearest") <= NEAR_DAYS)
-    assert {row["patient"] for row in rows if row["comparable"]} == set(
-        run.imputations.filter(within)["patient"]
-    )
+    assert {row["patient"] for row in rows if row["comparable"]} == set(run.imputations.filter(within)["patient"])
     first = client.get(f"/api/patients/{rows[0]['patient']}").json()["imputations"]
     led = next(each for each in first if each["value"] == rows[0]["open_value"])
     assert led["released"]
@@ -121,18 +118,14 @@ def test_the_nearest_measured_value_is_one_that_was_used(run: RunData) -> None:
     """By hand, patient by patient; a value set aside does not count."""
     path = run.folder / "review" / "visits.parquet"
     visits, target = pl.read_parquet(path), "lab.cholesterol"
-    aside = pl.when(pl.col(target).is_not_null() & (pl.col("patient") % 2 == 0)).then(
-        pl.lit("to check the promise")
-    )
+    aside = pl.when(pl.col(target).is_not_null() & (pl.col("patient") % 2 == 0)).then(pl.lit("to check the promise"))
     visits = visits.with_columns(aside.alias("set_aside"))
     visits.write_parquet(path)
     again = read_run(run.folder).imputations
     days = dict(visits.filter(pl.col("imputation") >= 0).select("imputation", "day").iter_rows())
     for row in again.iter_rows(named=True):
         own = visits.filter(
-            (pl.col("patient") == row["patient"])
-            & pl.col(target).is_not_null()
-            & pl.col("set_aside").is_null()
+            (pl.col("patient") == row["patient"]) & pl.col(target).is_not_null() & pl.col("set_aside").is_null()
         )
         gaps = (own["day"] - days[row["imputation"]]).abs()
         assert row["nearest"] == gaps.min()
@@ -142,9 +135,7 @@ def test_a_course_tells_facts_limits_and_what_was_set_aside(client: TestClient, 
     path = run.folder / "review" / "visits.parquet"
     visits = pl.read_parquet(path)
     one = (pl.col("patient") == 0) & pl.col("lab.cholesterol").is_not_null()
-    visits.with_columns(pl.when(one).then(pl.lit("to check the promise")).alias("set_aside")).write_parquet(
-        path
-    )
+    visits.with_columns(pl.when(one).then(pl.lit("to check the promise")).alias("set_aside")).write_parquet(path)
     course = client.get("/api/patients/0").json()
     measured = [value is not None for value in course["labs"][0]["values"]]
     assert [why == "to check the promise" for why in course["set_aside"]] == measured

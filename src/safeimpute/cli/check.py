@@ -1,15 +1,16 @@
 """`safeimpute check`: what a run would meet in a table and may come to, before any fit."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from safeimpute.cli import options as opt
-from safeimpute.cli.fit_flags import COLUMNS, MACHINE, SEVERAL, flag_with, flags_of, given
+from safeimpute.cli.options import COLUMNS, MACHINE, SEVERAL, flag_with, flags_of, given
+from safeimpute.settings import Settings, make_settings
 
 if TYPE_CHECKING:
     from safeimpute.evaluation.check import Check, LabCheck
-    from safeimpute.settings import Settings
 
 LEVEL = 0.1  # looked at where none is given
 
@@ -31,8 +32,8 @@ def check(
 ) -> None:
     """Look at a table before any fit: columns, units, holes, what each claim can promise, a rough forecast."""
     from safeimpute.evaluation.check import check_table
+    from safeimpute.machine.files import reserved
     from safeimpute.report.run_folder import save_json
-    from safeimpute.runtime.files import reserved
 
     said = given(context)
     if json_file is not None:
@@ -48,13 +49,12 @@ def check(
         raise typer.Exit(2)
 
 
-def _asked(said: dict[str, Any], table: Any) -> "tuple[Settings, dict[str, Settings]]":
+def _asked(said: Mapping[str, Any], table: Any) -> "tuple[Settings, dict[str, Settings]]":
     """The settings as a whole, and of every lab to look at."""
     from dataclasses import replace
 
     from safeimpute.evaluation.check import labs_with_holes
-    from safeimpute.records.asked import asks_for_several, labs_asked, settings_of_labs
-    from safeimpute.settings import make_settings
+    from safeimpute.visits.lab_settings import asks_for_several, labs_asked, settings_of_labs
 
     settings = make_settings(**{"target": "all", "tolerance": "20%", "fdr": LEVEL, **said})
     if "target" not in said:
@@ -75,7 +75,7 @@ def print_check(found: "Check") -> None:
     for name, column in found["columns"].items():
         empty = f"{column['missing'] / max(found['rows'], 1):.0%}"
         because = column["reason"] + (f"; {column['otherwise']}" if column["otherwise"] else "")
-        role = {"fine": "measuring", "ignored": "not used"}.get(column["role"], column["role"])
+        role = {"high_cardinality": "measuring", "ignored": "not used"}.get(column["role"], column["role"])
         typer.echo(f"{name:<{wide}}{role:<11}{column['unit'] or '':<10}{empty:>7}  {because}")
     if not found["labs"]:
         typer.echo("\nNo lab lacks values: there is nothing to impute.")
@@ -87,23 +87,24 @@ def print_check(found: "Check") -> None:
 
 
 def _print_lab(name: str, lab: "LabCheck") -> None:
-    from safeimpute.runtime.forecast import in_words
+    from safeimpute.machine.progress import in_words
 
     unit = f" ({lab['unit']})" if lab["unit"] else ""
+    beyond = f", {lab['beyond_limit']:,} results beyond a limit (<, >) set aside" if lab["beyond_limit"] else ""
     typer.echo(
         f"\n{name}{unit}: measured at {lab['measured']:,} visits of {lab['patients']:,} patients, missing at "
-        f"{lab['missing']:,}"
+        f"{lab['missing']:,}{beyond}"
     )
     if lab["problem"]:
         typer.echo(f"  a run stops at once: {lab['problem']}")
     for claim, each in lab["claims"].items():
         lowest = "none below 0.5" if each["lowest_level"] is None else f"{each['lowest_level']:g}"
-        worth = f"{each['visits']:,.0f} visits" + (
+        effective_size = f"{each['visits']:,.0f} visits" + (
             f", {each['patients']:,.0f} patients" if each["patients"] else ""
         )
         state = f"refused at {lab['fdr']:g}" if each["refused"] else "possible"
         typer.echo(
-            f"  claim {claim:<11}{state:<16}calibrates on {worth} of equal weight; lowest level {lowest}"
+            f"  claim {claim:<11}{state:<16}calibrates on {effective_size} of equal weight; lowest level {lowest}"
         )
     forecast = lab["forecast"]
     if forecast is not None:
@@ -114,8 +115,6 @@ def _print_lab(name: str, lab: "LabCheck") -> None:
                 f"{forecast['released']:.0%} of the missing values may be released"
             )
         if forecast["out_of_scope"]:
-            typer.echo(
-                f"  about {forecast['out_of_scope']:.0%} of them lie outside what any promise could cover"
-            )
+            typer.echo(f"  about {forecast['out_of_scope']:.0%} of them lie outside what any promise could cover")
     if lab["nearest"]:
         typer.echo(f"  {lab['nearest']}")

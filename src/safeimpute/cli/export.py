@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from safeimpute.cli import options as opt
+from safeimpute.errors import MissingExtra, OptionError
 
 if TYPE_CHECKING:
-    from safeimpute.records.catalogue import Catalogue
-    from safeimpute.records.writers.exported import Exported
+    from safeimpute.sources.writers.exported import Exported
+    from safeimpute.visits.catalogue import Catalogue
 
 STAGING = "safeimpute_staging"
-Run = Annotated[
-    Path, typer.Argument(help="Folder of a run, or a scored table (.parquet).", show_default=False)
-]
+Run = Annotated[Path, typer.Argument(help="Folder of a run, or a scored table (.parquet).", show_default=False)]
 To = Annotated[Literal["fhir", "omop", "meds"], typer.Option("--to", help="What to write.")]
 
 
@@ -25,38 +24,31 @@ def export(
     accepted: Annotated[
         bool, typer.Option("--accepted", help="Only what a reviewer accepted on the review page.")
     ] = False,
-    model: Annotated[
-        Path | None, typer.Option(help="Model folder a scored table comes from (RUN_DIR/model).")
-    ] = None,
+    model: Annotated[Path | None, typer.Option(help="Model folder a scored table comes from (RUN_DIR/model).")] = None,
     labs: Annotated[
         str, typer.Option(help="The catalogue's names of labs the run calls otherwise: 'chol=cholesterol'.")
     ] = "",
     catalogue: Annotated[Path | None, typer.Option(help="TOML file with further labs.")] = None,
-    zone: Annotated[
-        str, typer.Option(help="FHIR: time zone of times that carry none, such as Europe/Berlin.")
-    ] = "UTC",
+    zone: Annotated[str, typer.Option(help="FHIR: time zone of times that carry none, such as Europe/Berlin.")] = "UTC",
     source: Annotated[
-        Path | None,
-        typer.Option(help="FHIR: folder the visits were built from, to name what a value is derived from."),
+        Path | None, typer.Option(help="FHIR: folder the visits were built from, to name what a value is derived from.")
     ] = None,
     form: Annotated[Literal["parquet", "csv"], typer.Option(help="OMOP: form of the tables.")] = "parquet",
     first_id: Annotated[int, typer.Option(min=1, help="OMOP: first measurement_id of the files.")] = 1,
     database: Annotated[
-        str | None,
-        typer.Option(help="OMOP: also load into this database (postgresql://…), into a schema of its own."),
+        str | None, typer.Option(help="OMOP: also load into this database (postgresql://…), into a schema of its own.")
     ] = None,
     staging: Annotated[str, typer.Option(help="OMOP: that schema's name.")] = STAGING,
     into: Annotated[
-        str | None,
-        typer.Option(help="OMOP: add to the measurement table of this schema instead. Nothing else does."),
+        str | None, typer.Option(help="OMOP: add to the measurement table of this schema instead. Nothing else does.")
     ] = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Write a run's released values back as FHIR, OMOP or MEDS; no reader here takes them for measurements."""
-    from safeimpute.cli.export_source import carriers, ready_to_export, remember, write_record
-    from safeimpute.records.catalogue import load_catalogue
-    from safeimpute.runtime.files import finished_folder, require_new_folder
+    from safeimpute.machine.files import finished_folder, require_new_folder
+    from safeimpute.visits.catalogue import load_catalogue
+    from safeimpute.web.export import carriers, ready_to_export, remember, write_record
 
     require_new_folder(output, force=force)
     _refuse_unused(to, database, into, source)
@@ -64,15 +56,15 @@ def export(
     ready = ready_to_export(run, model, known, opt.renames(labs), only_accepted=accepted)
     with finished_folder(output, force=force) as folder:
         if to == "fhir":
-            from safeimpute.records.writers.fhir import write_fhir
+            from safeimpute.sources.writers.fhir import write_fhir
 
             write_fhir(folder, ready, zone=zone, derived_from=carriers(run, source, known, ready))
         elif to == "omop":
-            from safeimpute.records.writers.omop import write_omop
+            from safeimpute.sources.writers.omop import write_omop
 
             write_omop(folder, ready, known, form=form, first_id=first_id)
         else:
-            from safeimpute.records.writers.meds import write_meds
+            from safeimpute.sources.writers.meds import write_meds
 
             write_meds(folder, ready)
         write_record(folder, run, to, ready)
@@ -84,8 +76,6 @@ def export(
 
 
 def _refuse_unused(to: str, database: str | None, into: str | None, source: Path | None) -> None:
-    from safeimpute.errors import OptionError
-
     if into is not None and database is None:
         raise OptionError("--into needs the database that holds that schema: --database postgresql://…")
     if database is not None and to != "omop":
@@ -96,10 +86,8 @@ def _refuse_unused(to: str, database: str | None, into: str | None, source: Path
 
 def _load(database: str, ready: "Exported", catalogue: "Catalogue", staging: str, into: str | None) -> int:
     try:
-        from safeimpute.records.writers.omop_database import load_omop
+        from safeimpute.sources.writers.omop_database import load_omop
     except ModuleNotFoundError as error:
-        from safeimpute.errors import MissingExtra
-
         raise MissingExtra(f"loading into a database (module {error.name})", "postgres") from None
     return load_omop(database, ready, catalogue, staging=staging, into=into)
 

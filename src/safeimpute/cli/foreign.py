@@ -6,7 +6,9 @@ from typing import Annotated
 import typer
 
 from safeimpute.cli import options as opt
-from safeimpute.cli.fit_flags import COLUMNS, flag_with, flags_of, told
+from safeimpute.cli.console import promise_lines
+from safeimpute.cli.options import COLUMNS, flag_with, flags_of, told
+from safeimpute.errors import OptionError
 
 
 @opt.takes(flags_of("target", *COLUMNS, "random_state"), opt.READING)
@@ -20,11 +22,10 @@ def hide(
     quiet: opt.Quiet = False,
 ) -> None:
     """Hide some measured values, so that what another tool fills in can be judged and released."""
-    from safeimpute.errors import OptionError
     from safeimpute.foreign.hidden import TABLE
     from safeimpute.foreign.hidden import hide as hide_values
-    from safeimpute.runtime.files import reserved
-    from safeimpute.splits.roles import Role
+    from safeimpute.learning.roles import Role
+    from safeimpute.machine.files import reserved
 
     given = told(context)
     if "target" not in given:
@@ -40,13 +41,9 @@ def hide(
     typer.echo(f"{given['target']} measured at {len(hidden.roles) - counts[Role.UNMEASURED]:,} visits")
     typer.echo(f"  left visible {counts[Role.TRAINING]:>7,}")
     typer.echo(f"  hidden       {counts[Role.VALIDATION]:>7,}  to learn the risk from")
-    typer.echo(
-        f"  hidden       {deciding:>7,}  to decide the release; no level below {1 / (deciding + 1):.2g}"
-    )
+    typer.echo(f"  hidden       {deciding:>7,}  to decide the release; no level below {1 / (deciding + 1):.2g}")
     typer.echo(f"  never measured {counts[Role.UNMEASURED]:>5,}")
-    typer.echo(
-        f"\nLet your tool fill in {out / TABLE}.csv (or .parquet), every empty {given['target']}; then"
-    )
+    typer.echo(f"\nLet your tool fill in {out / TABLE}.csv (or .parquet), every empty {given['target']}; then")
     typer.echo(f"safeimpute release {out} FILLED.csv --tolerance … --fdr …")
 
 
@@ -59,8 +56,7 @@ def release(
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="Folder that hide wrote.", show_default=False)],
     imputed: Annotated[
-        Path,
-        typer.Argument(help="hide's table, filled in by another tool: .csv or .parquet.", show_default=False),
+        Path, typer.Argument(help="hide's table, filled in by another tool: .csv or .parquet.", show_default=False)
     ],
     risk: Annotated[
         str | None, typer.Option(help="Column of the filled-in table that ranks its values by risk.")
@@ -73,7 +69,7 @@ def release(
     """Release what can be promised of the values another tool filled in; once per folder."""
     from safeimpute.foreign.release import FOLDER
     from safeimpute.foreign.release import release as release_values
-    from safeimpute.records.tables import read_visits
+    from safeimpute.visits.tables import read_visits
 
     given = {"tolerance": None, "fdr": None, **told(context)}
     result = release_values(folder, read_visits(imputed), risk=risk, signals=opt.names(signals), **given)
@@ -85,12 +81,7 @@ def release(
     typer.echo(f"  released  {said['released']:>7,}  ({said['released'] / max(said['missing'], 1):.0%})")
     for reason, count in said["withheld_by_reason"].items():
         typer.echo(f"  withheld  {count:>7,}  {reason}")
-    if said["no_promise"]:
-        typer.echo(f"\nNo guarantee: {said['no_promise']}")
-    else:
-        typer.echo(
-            f"\nPromise: {said['promise']}\nAssumption: {said['assumption']}\nLimits: {said['limits']}"
-        )
+    typer.echo("\n" + "\n".join(promise_lines(**said)))
     if said["bound"]:
         typer.echo(f"Bound: {said['bound']}")
     typer.echo(f"\nRisk: {said['risk']}")

@@ -7,6 +7,8 @@ import typer
 
 from safeimpute.cli import options as opt
 from safeimpute.cli.score import Model
+from safeimpute.errors import OptionError
+from safeimpute.machine.options import days_of
 
 ALARM = 3  # exit code
 Measured = Annotated[
@@ -16,17 +18,14 @@ Measured = Annotated[
         show_default=False,
     ),
 ]
-Ledger = Annotated[
-    Path,
-    typer.Option(help="The ledger of nights (SQLite), made where it does not exist.", show_default=False),
-]
+Log = Annotated[Path, typer.Option(help="The night log (SQLite), made where it does not exist.", show_default=False)]
 
 
 @opt.takes(opt.MEMORY)
 def monitor(
     model: Model,
     measured: Measured,
-    ledger: Ledger,
+    log: Log,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder for the report; that of an earlier night is replaced.")
     ] = Path("out/monitor"),
@@ -38,20 +37,20 @@ def monitor(
     Exit code 3: an alarm stands. From then on score promises nothing until recalibrate.
     """
     from safeimpute.evaluation.monitor_summary import in_words, summarise_monitoring
-    from safeimpute.records.tables import read_visits
+    from safeimpute.model.night_log import NightLog
+    from safeimpute.model.open_model import Status, watched_by
+    from safeimpute.model.scorer import Scorer
+    from safeimpute.monitoring.monitor import monitor as look
+    from safeimpute.monitoring.monitor import require_visits_since
     from safeimpute.report.monitor_page import write_monitor_report
-    from safeimpute.scoring.monitor import monitor as look
-    from safeimpute.scoring.monitor import require_visits_since
-    from safeimpute.scoring.night_ledger import NightLedger
-    from safeimpute.scoring.scorer import Scorer
-    from safeimpute.scoring.standing import watched_by
+    from safeimpute.visits.tables import read_visits
 
-    scorer = Scorer.load(model)
-    found = look(scorer, read_visits(measured, opt.renames(columns)), NightLedger(ledger))
+    scorer = Scorer.load(model, status=Status())  # the night log named says what stands
+    found = look(scorer, read_visits(measured, opt.renames(columns)), NightLog(log))
     if not found.alarm:
         require_visits_since(found)
-    if not watched_by(model, ledger):
-        typer.echo(f"safeimpute: {model} cannot be written: give score the --ledger each night.", err=True)
+    if not watched_by(model, log):
+        typer.echo(f"safeimpute: {model} cannot be written: give score the --log each night.", err=True)
     summary = summarise_monitoring(found, scorer)
     write_monitor_report(out, summary)
     if not quiet:
@@ -64,9 +63,7 @@ def monitor(
 @opt.takes(opt.MEMORY)
 def recalibrate(
     model: Model,
-    ledger: Annotated[
-        Path | None, typer.Option(help="The ledger of nights, after an alarm.", show_default=False)
-    ] = None,
+    log: Annotated[Path | None, typer.Option(help="The night log, after an alarm.", show_default=False)] = None,
     visits: Annotated[
         Path | None,
         typer.Option(
@@ -74,9 +71,7 @@ def recalibrate(
             show_default=False,
         ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for that model.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for that model.", show_default=False)] = None,
     engine: Annotated[str, typer.Option(help="For --visits: local, or spark.")] = "local",
     since: Annotated[
         str | None,
@@ -89,15 +84,11 @@ def recalibrate(
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Set a new cut-off without refitting: from the ledger of nights after an alarm, or from a whole table."""
-    from safeimpute.errors import OptionError
-
-    if (ledger is None) == (visits is None):
-        raise OptionError(
-            "give --ledger (after an alarm) or --visits (a table the fit saw a sample of), not both."
-        )
-    if ledger is not None:
-        _from_ledger(model, ledger, since, quiet=quiet)
+    """Set a new cut-off without refitting: from the night log after an alarm, or from a whole table."""
+    if (log is None) == (visits is None):
+        raise OptionError("give --log (after an alarm) or --visits (a table the fit saw a sample of), not both.")
+    if log is not None:
+        _from_log(model, log, since, quiet=quiet)
     elif visits is not None:
         _from_table(model, visits, out, engine, columns, force=force, quiet=quiet)
 
@@ -105,16 +96,14 @@ def recalibrate(
 def _from_table(
     model: Path, visits: Path, out: Path | None, engine: str, columns: str, *, force: bool, quiet: bool
 ) -> None:
-    from safeimpute.errors import OptionError
-
     if out is None:
         raise OptionError("--visits needs --out: the folder for the calibrated model.")
     if engine not in ("local", "spark"):
         raise OptionError(f"--engine {engine!r} is not known: local or spark.")
     if engine == "spark":
-        from safeimpute.scoring.spark_calibrate import calibrate_files_on_spark as calibrate_files
+        from safeimpute.spark.calibrate import calibrate_files_on_spark as calibrate_files
     else:
-        from safeimpute.scoring.calibrate_table import calibrate_files
+        from safeimpute.model.whole_table import calibrate_files
 
     found = calibrate_files(model, visits, out, columns=opt.renames(columns), force=force)
     if quiet:
@@ -129,13 +118,14 @@ def _from_table(
     typer.echo(f"Model: {out}; safeimpute doctor {out} shows its cut-off")
 
 
-def _from_ledger(model: Path, ledger: Path, since: str | None, *, quiet: bool) -> None:
-    from safeimpute.runtime.moments import days_of
-    from safeimpute.scoring.night_ledger import NightLedger
-    from safeimpute.scoring.recalibrate import recalibrate as set_anew
-    from safeimpute.scoring.scorer import Scorer
+def _from_log(model: Path, log: Path, since: str | None, *, quiet: bool) -> None:
+    from safeimpute.model.night_log import NightLog
+    from safeimpute.model.open_model import Status
+    from safeimpute.model.scorer import Scorer
+    from safeimpute.monitoring.recalibrate import recalibrate as set_anew
 
-    found = set_anew(Scorer.load(model), NightLedger(ledger), None if since is None else days_of(since))
+    scorer = Scorer.load(model, status=Status())  # the night log named says what stands
+    found = set_anew(scorer, NightLog(log), None if since is None else days_of(since))
     if quiet:
         return
     cutoffs = [each for each in found.cutoffs.values() if each.risk is not None]
@@ -143,6 +133,4 @@ def _from_ledger(model: Path, ledger: Path, since: str | None, *, quiet: bool) -
     if not cutoffs:
         typer.echo("No risk keeps the level on them: nothing is released. Recalibrate later, or fit anew.")
     for each in cutoffs:
-        typer.echo(
-            f"New cut-off: risk {each.risk:.4g} (share of unacceptable values below it {each.share:.3f})"
-        )
+        typer.echo(f"New cut-off: risk {each.risk:.4g} (share of unacceptable values below it {each.share:.3f})")

@@ -1,68 +1,113 @@
-"""Options shared by commands: one flag, one meaning, everywhere."""
+"""Options of commands: flags of a fit, made from what settings.py declares, and those that several commands share."""
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from typer.models import ArgumentInfo
 
-from safeimpute.cli.fit_flags import (
-    SWITCHES,
-    TABLES,
-    Flags,
-    format_flags,
-    given,
-    parameter_of,
-    settings_in,
-    table_format,
-)
+from safeimpute.errors import OptionError
+from safeimpute.machine.options import Declared, TableFormat, declared, make_table_format, tables_of
+from safeimpute.settings import Settings
 
 if TYPE_CHECKING:
-    from safeimpute.evaluation.trials import Trial
-    from safeimpute.records.visits import Visits as VisitsTable
-    from safeimpute.runtime.progress import Progress
-    from safeimpute.settings import Settings
+    from safeimpute.report.run_folder import Origin
     from safeimpute.tolerance import Tolerance
+
+Flags = dict[str, tuple[Any, Any]]  # name of the parameter -> how it is typed, its default
+Command = Callable[..., None]
+OPTIONS = {each.name: each for each in declared(Settings) if len(each.path) == 1}
+FORMAT = {each.name: each for each in declared(TableFormat)}
+TABLES = tuple(tables_of(Settings))  # of the file: settings of the presets
+SWITCHES = tuple(each.parameter for each in OPTIONS.values() if each.hint is bool)
+LEVELS = ("target", "tolerance", "fdr")
+COLUMNS = ("labs", "attributes", "exclude", "subject", "time", "unit")
+PROMISE = ("preset", "claim", "promise", "confidence", "past_only")
+SEVERAL = ("over",)  # of commands that take several labs
+MACHINE = ("random_state", "device")
+NO_EFFECT = "Taken by every command; without effect here."
+
+
+def flags_of(*names: str) -> Flags:
+    """Flags for these options, all of them where none is named."""
+    return {OPTIONS[name].parameter: _flag(OPTIONS[name]) for name in names or OPTIONS}
+
+
+def format_flags() -> Flags:
+    """Flags that say how a file of visits is written."""
+    return {each.parameter: _flag(each) for each in FORMAT.values()}
+
+
+def flag_with(name: str, default: str) -> Flags:
+    """The flag of an option whose default this command decides, in words."""
+    return {OPTIONS[name].parameter: _flag(OPTIONS[name], default)}
+
+
+def levels_flag(default: str = "") -> Flags:
+    """The level, where a command takes several."""
+    means = f"{OPTIONS['fdr'].about.means[:-1]}: one level or several, comma separated"
+    return {"fdr": (_text("--fdr", "<str>", f"{means}. {_shown(default)}"), default or None)}
+
+
+def _flag(option: Declared, default: str = "") -> tuple[Any, Any]:
+    """What is typed stays text until the settings check it, so that every fault is answered in the same words."""
+    ending = _shown(default or option.default_in_words)
+    if option.hint is bool:
+        return Annotated[bool, typer.Option(option.flag, help=option.about.means, show_default=False)], False
+    if get_origin(option.hint) is Literal:
+        return _text(option.flag, "|".join(get_args(option.hint)), f"{option.about.means} {ending}"), None
+    kind = option.hint.__name__ if option.hint in (int, float) else "str"
+    return _text(option.flag, f"<{kind}>", f"{option.about.means[:-1]}: {option.takes}. {ending}"), None
+
+
+def _text(flag: str, metavar: str, means: str) -> Any:
+    return Annotated[str | None, typer.Option(flag, metavar=metavar, help=means, show_default=False)]
+
+
+def _shown(default: str) -> str:
+    return f"[default: {default}]" if default else "[required]"
+
+
+def parameter_of(name: str) -> str:
+    """The parameter by which commands take an option, given by its own name or by its flag's."""
+    return OPTIONS[name].parameter if name in OPTIONS else name
+
+
+def settings_in(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file says about a fit, by the settings' names, as it stands there."""
+    named = {each.parameter: name for name, each in OPTIONS.items()}
+    said = {named.get(name, name): value for name, value in found.items()}
+    return {name: value for name, value in said.items() if name in (*OPTIONS, *TABLES)}
 
 
 def _read_defaults(context: typer.Context, path: Path | None) -> Path | None:
     """Options in the TOML file become the defaults of this command's flags; tables go to the presets."""
     if path is not None:
-        from safeimpute.runtime.config_file import read_config_file
+        from safeimpute.machine.options import read_config_file
 
         found = {name.replace("-", "_"): each for name, each in read_config_file(path, TABLES).items()}
         context.obj = settings_in(found)
         options = {parameter_of(name): value for name, value in found.items() if name not in TABLES}
         _refuse_unknown(context, options)
         fields = {
-            flag.lstrip("-").replace("-", "_"): each.name
-            for each in context.command.params
-            for flag in each.opts
+            flag.lstrip("-").replace("-", "_"): each.name for each in context.command.params for flag in each.opts
         }
-        told = {
-            fields.get(name) or name: _as_typed(value)
-            for name, value in options.items()
-            if name not in SWITCHES
-        }
+        told = {fields.get(name) or name: _as_typed(value) for name, value in options.items() if name not in SWITCHES}
         context.default_map = {**(context.default_map or {}), **told}
     return path
 
 
-def _refuse_unknown(context: typer.Context, options: dict[str, Any]) -> None:
+def _refuse_unknown(context: typer.Context, options: Iterable[str]) -> None:
     """A misspelt option must not pass in silence; options of other commands are fine in a shared file."""
-    from safeimpute.errors import OptionError
-
-    program = context.find_root().command
-    commands = getattr(program, "commands", {context.command.name: context.command}).values()
+    program: Any = context.find_root().command
+    commands = (program.get_command(context, name) for name in program.list_commands(context))
     known = {name for command in commands for each in command.params for name in (each.name, *each.opts)}
     for name in options:
         if name not in known and f"--{name.replace('_', '-')}" not in known:
-            raise OptionError(
-                f"configuration file: {name!r} is no option of any command. Check its spelling."
-            )
+            raise OptionError(f"configuration file: {name!r} is no option of any command. Check its spelling.")
 
 
 def _as_typed(value: Any) -> Any:
@@ -83,7 +128,7 @@ def set_threads(threads: int | None) -> int | None:
 def set_memory(gib: float | None) -> float | None:
     """For this process and those it starts."""
     if gib is not None:
-        from safeimpute.runtime.memory import set_ceiling
+        from safeimpute.machine.resources import set_ceiling
 
         set_ceiling(gib)
     return gib
@@ -105,30 +150,20 @@ Memory = Annotated[
     ),
 ]
 Splits = Annotated[int, typer.Option(min=1, help="How many random splits.")]
-SplitBy = Annotated[
-    Literal["visits", "patients"], typer.Option("--split", help="Hold out visits, or whole patients.")
-]
-REDRAWN = 100  # draws of calibration and test per fit, where the two may be exchanged
+SplitBy = Annotated[Literal["visits", "patients"], typer.Option("--split", help="Hold out visits, or whole patients.")]
 TestFraction = Annotated[float, typer.Option(help="Share of known values hidden as test.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the result to this file.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
 ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", callback=_read_defaults, is_eager=True, help="TOML file with options."),
+    Path | None, typer.Option("--config", callback=_read_defaults, is_eager=True, help="TOML file with options.")
 ]
-
 Quick = Annotated[
-    bool,
-    typer.Option(
-        "--quick", help="A light fit: fewer folds of patients and faster trees; every result says so."
-    ),
+    bool, typer.Option("--quick", help="A light fit: fewer folds of patients and faster trees; every result says so.")
 ]
-
 MEMORY: Flags = {"memory": (Memory, None)}
 QUICK: Flags = {"quick": (Quick, False)}
 RENAME: Flags = {"columns": (Rename, "")}
 READING: Flags = {**RENAME, **format_flags()}  # how a file is written
-NO_EFFECT = "Taken by every command; without effect here."
 EVERYWHERE: Flags = {
     "seed": (Annotated[int, typer.Option(min=0, help=NO_EFFECT, show_default=False)], 0),
     "device": (Annotated[str, typer.Option(help=NO_EFFECT, show_default=False)], "auto"),
@@ -137,7 +172,6 @@ EVERYWHERE: Flags = {
     "config": (ConfigFile, None),
     "quiet": (Quiet, False),
 }
-Command = Callable[..., None]
 
 
 def takes(*groups: Flags, last: bool = False) -> Callable[[Command], Command]:
@@ -175,6 +209,63 @@ def _comes_first(parameter: inspect.Parameter) -> bool:
     )
 
 
+def table_format(context: typer.Context) -> TableFormat:
+    """How the command was told that its file is written."""
+    return make_table_format(**{name: context.params.get(each.parameter) for name, each in FORMAT.items()})
+
+
+def origin_of(context: typer.Context, path: Path) -> "Origin":
+    """A table of visits, to be read as the flags of `READING` say."""
+    from safeimpute.report.run_folder import Origin
+
+    return Origin(path, renames(context.params["columns"]), table_format(context))
+
+
+def read_table(context: typer.Context, path: Path, time: str = "time") -> Any:
+    """The same, read."""
+    return origin_of(context, path).read(time)
+
+
+def told(context: typer.Context) -> dict[str, Any]:
+    """The options of a fit that a command takes and was given, by the settings' names; what is typed wins."""
+    settings = {}
+    for name, option in OPTIONS.items():
+        if option.parameter not in context.params:
+            continue
+        source = context.get_parameter_source(option.parameter)
+        if source is not None and source.name == "COMMANDLINE":
+            settings[name] = context.params[option.parameter]
+        elif name in (context.obj or {}):
+            settings[name] = context.obj[name]
+    return settings
+
+
+def given(context: typer.Context, **changes: Any) -> dict[str, Any]:
+    """The same with the presets' settings from the file's tables, and with what the command itself decides."""
+    tables = {name: context.obj[name] for name in TABLES if name in (context.obj or {})}
+    settings = {**told(context), **tables, **changes}
+    if context.params.get("quick"):
+        settings["best"] = _lightly(settings)
+    refuse_unplanned_memory(str(settings.get("preset", "")), context.params.get("memory"))
+    return settings
+
+
+def _lightly(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the preset best with a light effort; the preset paper has none to spare."""
+    if settings.get("preset") == "paper":
+        raise OptionError("--quick makes the preset 'best' lighter: leave it out where 'paper' runs.")
+    return {**settings.get("best", {}), "effort": "light"}
+
+
+def refuse_unplanned_memory(preset: str, memory: float | None) -> None:
+    """A ceiling nothing would keep is an error."""
+    if memory is not None and preset == "paper":
+        raise OptionError(
+            "--memory is planned for the preset 'best' only: leave it out where 'paper' runs, whose graph grows with "
+            "the visits and cannot be read in blocks."
+        )
+
+
 def names(text: str) -> tuple[str, ...]:
     """A comma-separated list as a tuple."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
@@ -182,34 +273,14 @@ def names(text: str) -> tuple[str, ...]:
 
 def renames(text: str) -> dict[str, str]:
     """`theirs=ours,…` as a dictionary."""
-    from safeimpute.errors import OptionError
-
     pairs = [part.partition("=") for part in names(text)]
     if any(not theirs or not ours for theirs, _, ours in pairs):
         raise OptionError(f"--columns {text!r} is not understood. Write 'their_name=subject_id,other=time'.")
     return {theirs.strip(): ours.strip() for theirs, _, ours in pairs}
 
 
-def read_table(context: typer.Context, path: Path, time: str = "time") -> Any:
-    """A table of visits, read as the flags of `READING` say."""
-    from safeimpute.records.tables import read_visits
-
-    read_as = table_format(context)
-    return read_visits(
-        path,
-        renames(context.params["columns"]),
-        date_format=read_as.date_format,
-        decimal=read_as.decimal,
-        separator=read_as.separator,
-        unit_of=read_as.units,
-        time=time,
-    )
-
-
 def numbers(text: str, flag: str) -> tuple[float, ...]:
     """A comma-separated list of numbers."""
-    from safeimpute.errors import OptionError
-
     try:
         return tuple(float(part) for part in names(text))
     except ValueError:
@@ -218,8 +289,6 @@ def numbers(text: str, flag: str) -> tuple[float, ...]:
 
 def shares(text: str, flag: str) -> tuple[float, ...]:
     """A comma-separated list of shares between 0 and 1."""
-    from safeimpute.errors import OptionError
-
     given = numbers(text, flag)
     if not all(0 < each < 1 for each in given):
         raise OptionError(f"{flag} {text!r}: every one must lie between 0 and 1.")
@@ -231,103 +300,3 @@ def tolerances(text: str) -> "tuple[Tolerance, ...]":
     from safeimpute.tolerance import parse_tolerance
 
     return tuple(parse_tolerance(part) for part in names(text))
-
-
-def levels_of(context: typer.Context) -> tuple[float, ...]:
-    """The levels a command was given, where it takes several."""
-    from safeimpute.errors import OptionError
-
-    levels = numbers(context.params["fdr"] or "", "--fdr")
-    if not levels:
-        raise OptionError("--fdr needs at least one level such as 0.1.")
-    return levels
-
-
-def prepare(context: typer.Context, levels: Sequence[Any], **changes: Any) -> "tuple[Settings, VisitsTable]":
-    """The same for a command that takes one lab at a time."""
-    from safeimpute.errors import OptionError
-
-    settings, asked = prepare_labs(context, levels, **changes)
-    if len(asked) > 1:
-        raise OptionError(
-            f"{context.info_name} takes one lab at a time, not {settings.target!r}. Name one: --target."
-        )
-    return next(iter(asked.values()))
-
-
-def prepare_labs(
-    context: typer.Context, levels: Sequence[Any], **changes: Any
-) -> "tuple[Settings, dict[str, tuple[Settings, VisitsTable]]]":
-    """Check every option, level and place to write to, then read and check the table; settings of the first level.
-
-    As a whole, and of each lab with the table that has it as its target.
-    """
-    from safeimpute.errors import OptionError
-    from safeimpute.records.asked import (
-        labs_asked,
-        require_units_of_labs,
-        settings_of_labs,
-        settings_of_one,
-    )
-    from safeimpute.records.known_values import refuse_known_values
-    from safeimpute.records.units import column_choice
-    from safeimpute.records.visits import prepare_targets
-    from safeimpute.runtime.files import reserved
-    from safeimpute.settings import make_settings
-
-    told = context.params
-    settings, *_ = [make_settings(**given(context, fdr=level, **changes)) for level in levels]
-    if not 0 < told["test_fraction"] < 1:
-        raise OptionError("--test-fraction must lie between 0 and 1.")
-    read = (told["visits"], told.get("truth"))
-    for name in ("out", "json_file"):
-        if told.get(name) is not None:
-            place = reserved(told[name], force=told["force"], inputs=read, folder=name == "out")
-            context.with_resource(place)  # taken until the command ends
-    table = read_table(context, told["visits"], settings.time)
-    labs = labs_asked(settings, table)
-    tables = prepare_targets(table, column_choice(settings), labs)
-    each = settings_of_labs(settings, labs) if len(labs) > 1 else {labs[0]: settings_of_one(settings)}
-    require_units_of_labs(each, tables[labs[0]].arrays)
-    places = filter(None, (told.get("out"), told.get("json_file")))
-    refuse_known_values(tables[labs[0]].arrays, told["visits"], *places)
-    return settings, {lab: (each[lab], tables[lab]) for lab in labs}
-
-
-def trials_by_lab(
-    context: typer.Context,
-    asked: "dict[str, tuple[Settings, VisitsTable]]",
-    progress: "Progress",
-    *,
-    alone: bool = False,
-) -> "Callable[[str], list[Trial]]":
-    """Runs the splits of one of the labs asked for, as the command was told."""
-    from safeimpute.evaluation.trials import run_trials
-    from safeimpute.evaluation.truth import align_truth
-    from safeimpute.records.tables import read_visits
-    from safeimpute.records.units import unit_of
-    from safeimpute.runtime.devices import resolve_device
-    from safeimpute.runtime.progress import SideBySide
-
-    told, places = context.params, list(asked)
-    truth = read_visits(told["truth"]) if told.get("truth") else None
-    together = SideBySide(progress, len(asked))
-
-    def trials_of(lab: str) -> "list[Trial]":
-        settings, table = asked[lab]
-        unit = unit_of(settings)
-        return run_trials(
-            table.arrays,
-            settings,
-            told["splits"],
-            told["test_fraction"],
-            told["split"],
-            truth=None if truth is None else align_truth(table, truth, settings),
-            plausible=unit.plausible,
-            device=resolve_device(settings.device),
-            progress=together.job(places.index(lab), f"{lab}: " if len(asked) > 1 else ""),
-            limits=unit.decision_limits,
-            alone=alone,
-        )
-
-    return trials_of

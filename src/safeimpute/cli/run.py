@@ -1,29 +1,31 @@
 """`safeimpute run`, `demo` and `rerun`: the main job, on one's own table, on the bundled one, or once more."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from safeimpute.cli import options as opt
-from safeimpute.cli.fit_flags import (
-    MACHINE,
-    flag_with,
-    flags_of,
-    given,
-    refuse_unplanned_memory,
-    table_format,
-    told,
-)
-from safeimpute.cli.going_on import going_on
-from safeimpute.cli.outcome import Origin, Wanted, write_outcome
-from safeimpute.cli.progress import shown_progress
+from safeimpute.cli.console import shown_progress
+from safeimpute.cli.options import MACHINE, flag_with, flags_of, given, refuse_unplanned_memory, told
+from safeimpute.errors import OptionError, SafeImputeError
+from safeimpute.machine.progress import part_of
+from safeimpute.settings import Settings, make_settings
 
 if TYPE_CHECKING:
-    from safeimpute.evaluation.drawn_run import DrawsAsked
-    from safeimpute.runtime.table_format import TableFormat
+    import polars as pl
+
+    from safeimpute.evaluation.drawn_run import DrawsAsked, DrawsSummary
+    from safeimpute.evaluation.run_summary import LabsSummary, RunSummary
+    from safeimpute.machine.looks_log import Look
+    from safeimpute.machine.state import Checkpoint
+    from safeimpute.model.imputer import SafeImputer
+    from safeimpute.report.run_folder import Origin
+    from safeimpute.selection.result import RunResult
     from safeimpute.settings import Settings
+    from safeimpute.visits.visits import Visits
 
 DEMO_OUT = Path("out/demo")  # the demo's own place, which it writes anew each time
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")]
@@ -42,85 +44,51 @@ def run(
         typer.Option(min=2, max=1000, help="Also write draws.parquet: so many draws of every missing value."),
     ] = None,
     mice: Annotated[
-        bool,
-        typer.Option(
-            "--mice", help="With --draws: the visits completed by every draw, as R's mice reads them."
-        ),
+        bool, typer.Option("--mice", help="With --draws: the visits completed by every draw, as R's mice reads them.")
     ] = False,
     delta: Annotated[
-        str,
-        typer.Option(
-            help="Tipping points: shifts of unmeasured values, comma separated (-1,-0.5,0.5,1), or auto."
-        ),
+        str, typer.Option(help="Tipping points: shifts of unmeasured values, comma separated (-1,-0.5,0.5,1), or auto.")
     ] = "",
-    limit: Annotated[
-        float | None, typer.Option(help="With --delta: the limit the mean is held against.")
-    ] = None,
-    covariate: Annotated[
-        str, typer.Option(help="With --delta: the lab or attribute whose association may turn.")
-    ] = "",
+    limit: Annotated[float | None, typer.Option(help="With --delta: the limit the mean is held against.")] = None,
+    covariate: Annotated[str, typer.Option(help="With --delta: the lab or attribute whose association may turn.")] = "",
     sign: Annotated[
-        Path | None,
-        typer.Option(help="Private key (PEM, Ed25519) to sign the model with.", show_default=False),
+        Path | None, typer.Option(help="Private key (PEM, Ed25519) to sign the model with.", show_default=False)
     ] = None,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Impute a lab in your visits and release what can be promised."""
     from safeimpute.errors import OptionError
-    from safeimpute.records.asked import asks_for_several
     from safeimpute.settings import make_settings
+    from safeimpute.visits.lab_settings import asks_for_several
 
     settings = make_settings(**given(context))
     if why and settings.preset == "paper":
         raise OptionError("--why needs the preset 'best': 'paper' cannot say which visits carried a value.")
     if sign is not None:
-        from safeimpute.scoring.signature import private_key
+        from safeimpute.model.manifest import private_key
 
         private_key(sign)  # a key that cannot sign is refused before the fit
-    table = opt.read_table(context, visits, settings.time)
-    renamed, read_as = opt.renames(context.params["columns"]), table_format(context)
+    origin = opt.origin_of(context, visits)
+    table = origin.read(settings.time)
     if delta and asks_for_several(settings, table.columns):
         raise OptionError("--delta shifts one lab by an amount in its unit: name one lab with --target.")
     asked = _asked(draws, delta, limit, covariate, mice=mice, measured=table, target=settings.target)
-    carry_out(
-        table,
-        settings,
-        out,
-        visits,
-        renamed,
-        force=force,
-        quiet=quiet,
-        why=why,
-        draws=asked,
-        read_as=read_as,
-        sign=sign,
-    )
+    carry_out(table, settings, out, origin, Wanted(why, asked, sign), force=force, quiet=quiet)
 
 
 def _asked(
-    draws: int | None,
-    delta: str,
-    limit: float | None,
-    covariate: str,
-    *,
-    mice: bool,
-    measured: Any,
-    target: str,
+    draws: int | None, delta: str, limit: float | None, covariate: str, *, mice: bool, measured: Any, target: str
 ) -> "DrawsAsked | None":
     """The draws that were asked for; None where none were. Shifts need draws: twenty, unless said otherwise."""
-    from safeimpute.errors import OptionError
-
     if not delta and (limit is not None or covariate):
-        raise OptionError(
-            "--limit and --covariate say what may turn under --delta: give --delta, or leave them out."
-        )
+        raise OptionError("--limit and --covariate say what may turn under --delta: give --delta, or leave them out.")
     if mice and draws is None:
         raise OptionError("--mice writes the visits completed by draws: say how many with --draws 20.")
     if draws is None and not delta:
         return None
     from safeimpute.evaluation.drawn_run import DrawsAsked, shifts_around
-    from safeimpute.records.checks import numbers
+    from safeimpute.visits.checks import numbers
 
     auto = delta.strip() == "auto" and target in measured.columns
     deltas = shifts_around(numbers(measured[target], "target")) if auto else opt.numbers(delta, "--delta")
@@ -128,22 +96,16 @@ def _asked(
 
 
 @opt.takes(flags_of(*MACHINE), opt.MEMORY, opt.QUICK)
-def demo(
-    context: typer.Context,
-    out: Out = DEMO_OUT,
-    force: opt.Force = False,
-    quiet: opt.Quiet = False,
-) -> None:
+def demo(context: typer.Context, out: Out = DEMO_OUT, force: opt.Force = False, quiet: opt.Quiet = False) -> None:
     """Impute cholesterol in the bundled Mayo Clinic PBC visits at tolerance 20 % and FDR 20 %."""
-    from safeimpute.records.bundled import load_pbc
+    from safeimpute.report.run_folder import Origin
     from safeimpute.settings import make_settings
 
     settings = make_settings(**given(context, target="cholesterol", tolerance="20%", fdr=0.2, unit="mg/dL"))
     if not quiet:
-        typer.echo(
-            "Mayo Clinic trial in primary biliary cirrhosis: which missing cholesterol values can be trusted?"
-        )
-    carry_out(load_pbc(), settings, out, None, {}, force=force or out == DEMO_OUT, quiet=quiet, why=True)
+        typer.echo("Mayo Clinic trial in primary biliary cirrhosis: which missing cholesterol values can be trusted?")
+    origin, force = Origin(), force or out == DEMO_OUT
+    carry_out(origin.read(), settings, out, origin, Wanted(why=True), force=force, quiet=quiet)
 
 
 @opt.takes(flags_of("tolerance", "fdr"), flag_with("device", "as the run was told"), opt.MEMORY)
@@ -155,95 +117,203 @@ def rerun(
     quiet: opt.Quiet = False,
 ) -> None:
     """Repeat a finished run at other levels; the result is labelled as chosen after looking."""
-    from safeimpute.report.earlier_run import read_earlier_run
-    from safeimpute.settings import make_settings
+    from safeimpute.report.run_folder import read_earlier_run
 
     earlier = read_earlier_run(run_dir)
-    levels: dict[str, Any] = {"tolerance": None, "fdr": None}  # must be given anew
-    settings = make_settings(**earlier.config | levels | told(context))
+    settings = make_settings(**earlier.config | {"tolerance": None, "fdr": None} | told(context))  # levels given anew
     refuse_unplanned_memory(settings.preset, context.params["memory"])
     why = (run_dir / "why.parquet").is_file()
-    carry_out(
-        earlier.visits(),
-        settings,
-        out,
-        earlier.path,
-        earlier.columns,
-        run_dir,
-        force=force,
-        quiet=quiet,
-        why=why,
-        read_as=earlier.read_as,
-    )
+    carry_out(earlier.visits(), settings, out, earlier.origin, Wanted(why), force=force, quiet=quiet)
+
+
+class Wanted(NamedTuple):
+    """What a run was asked to write beside its release."""
+
+    why: bool = False  # the visits that carried each imputation
+    draws: "DrawsAsked | None" = None
+    sign: Path | None = None  # private key to sign the model with
 
 
 def carry_out(
-    table: Any,
-    settings: "Settings",
-    out: Path,
-    source: Path | None,
-    columns: Mapping[str, str],
-    earlier: Path | None = None,
-    *,
-    force: bool,
-    quiet: bool,
-    why: bool = False,
-    draws: "DrawsAsked | None" = None,
-    read_as: "TableFormat | None" = None,
-    sign: Path | None = None,
+    table: Any, settings: "Settings", out: Path, origin: "Origin", wanted: Wanted, *, force: bool, quiet: bool
 ) -> None:
-    """Fit, release, and write the run's folder; `earlier` is a run on the same visits that was looked at."""
-    from safeimpute.cli.labs import run_labs
-    from safeimpute.records.asked import asks_for_several
-    from safeimpute.runtime.files import reserved
+    """Fit, release, and write the run's folder; the same for one lab or several."""
+    from safeimpute.machine.files import reserved
 
-    origin, wanted = Origin(source, columns, read_as, earlier), Wanted(why, draws, sign)
-    with reserved(out, force=force, inputs=(source, earlier)):
-        if asks_for_several(settings, table.columns):
-            run_labs(table, settings, out, origin, wanted, force=force, quiet=quiet)
-        else:
-            _run(table, settings, out, origin, wanted, force=force, quiet=quiet)
+    with reserved(out, force=force, inputs=(origin.source, origin.earlier)):
+        _run(table, settings, out, origin, wanted, force=force, quiet=quiet)
 
 
 def _run(
-    table: Any, settings: "Settings", out: Path, origin: Origin, wanted: Wanted, *, force: bool, quiet: bool
+    table: Any, settings: "Settings", out: Path, origin: "Origin", wanted: Wanted, *, force: bool, quiet: bool
 ) -> None:
-    """The same for one lab, once the folder is this run's to write."""
-    from safeimpute.cli.console import print_columns, print_draws, print_plan, print_summary
-    from safeimpute.cli.looks import look_at
-    from safeimpute.estimator import SafeImputer
-    from safeimpute.records.asked import settings_of_one
-    from safeimpute.records.known_values import refuse_known_values
-    from safeimpute.records.units import column_choice
-    from safeimpute.records.visits import prepare_visits
-    from safeimpute.records.writers.released_ledger import record_released
-    from safeimpute.report.draws_folder import write_draws
-    from safeimpute.runtime.files import finished_folder, sha256_of
-    from safeimpute.runtime.looks import record_look
-    from safeimpute.runtime.progress import part_of
+    """The same for one lab or several, once the folder is this run's to write."""
+    from safeimpute.cli import console
+    from safeimpute.machine.files import finished_folder, sha256_of
+    from safeimpute.machine.looks_log import record_look
+    from safeimpute.model.imputer import SafeImputer
+    from safeimpute.model.labs import check_labs, settings_by_lab
+    from safeimpute.visits.imputations import record_released, refuse_known_values
 
-    visits = prepare_visits(table, column_choice(settings))
-    refuse_known_values(visits.arrays, out, origin.source or out)
+    checked = check_labs(settings, table)
+    first, one = next(iter(checked.values())), checked.get(settings.target)
+    refuse_known_values(first.arrays, out, origin.source or out)
     if not quiet:
-        print_columns(visits)
-        print_plan(visits, settings_of_one(settings))
-    look, second = look_at(visits, settings_of_one(settings), out, origin.earlier)
+        console.print_columns(first)
+    told = settings_by_lab(settings, checked)
+    if not quiet and one is not None:
+        console.print_plan(one, told[settings.target])
+    together = tuple(told) if len(told) > 1 and settings.over == "cells" else ()
+    looks = {lab: look_at(checked[lab], own, origin.earlier, together) for lab, own in told.items()}
     imputer = SafeImputer(**vars(settings))
-    with going_on(out, quiet) as kept, shown_progress(quiet) as progress:
-        imputer.fit(visits, progress=part_of(progress, 0.0, 0.9), kept=kept)
-        progress("deciding the release", 0.9)
-        imputations, result = imputer.impute(visits), imputer.result()
-        progress("writing tables, figures and report", 0.93)
+    with going_on(out, quiet) as checkpoint, shown_progress(quiet) as progress:
+        imputer.fit(checked, progress=part_of(progress, 0.0, 0.85), checkpoint=checkpoint)
+        second = [lab for lab in imputer.labs_ if looks[lab][1]]
+        if second and imputer.settings_.over == "cells":
+            second = list(imputer.labs_)
+        progress("deciding the release", 0.85)
+        imputations = imputer.impute(checked)
+        progress("writing tables, figures and report", 0.9)
         with finished_folder(out, force=force) as folder:
-            imputer.save(folder / "model", second_look=second, sign=wanted.sign)
-            if wanted.why:
-                imputer.explain(visits).write_parquet(folder / "why.parquet")
-            drawn = None if wanted.draws is None else write_draws(folder, imputer, table, wanted.draws)
-            summary = write_outcome(folder, result, visits, imputations, origin, second_look=second)
-    released = record_released(out, sha256_of(out / "imputations.parquet"), imputations, visits.arrays)
-    for warning in filter(None, (record_look(out, look), released)):
+            summary, drawn = write_labs(folder, imputer, table, imputations, origin, wanted, second)
+    said = list(dict.fromkeys(record_look(looks[lab][0]) for lab in imputer.labs_))
+    said.append(record_released(out, sha256_of(out / "imputations.parquet"), imputations, first.arrays))
+    for warning in filter(None, said):
         typer.echo(f"safeimpute: {warning}", err=True)
     if not quiet:
-        print_summary(summary, out)
-        if drawn is not None:
-            print_draws(drawn, out)
+        console.print_run(summary, drawn, out)
+
+
+def look_at(
+    visits: "Visits", settings: "Settings", earlier: Path | None, together: tuple[str, ...] = ()
+) -> "tuple[Look, bool]":
+    """This run as a look at its visits, and whether the user saw them before under other choices.
+
+    `together` are the labs that one level holds over: one more or less is another release of each of them.
+    """
+    from safeimpute.machine.looks_log import earlier_looks, is_second_look, look_of
+    from safeimpute.report.run_folder import read_earlier_run
+    from safeimpute.visits.visits import looks_fingerprint
+
+    look = look_of(
+        vars(settings) | {"together": sorted(together)}, looks_fingerprint(visits.arrays), visits.fingerprint
+    )
+    chosen_after = earlier is not None and read_earlier_run(earlier).chose_otherwise(settings)
+    return look, chosen_after or is_second_look(earlier_looks(), look)
+
+
+@contextmanager
+def going_on(out: Path, quiet: bool) -> "Iterator[Checkpoint]":
+    """Where finished folds of a run are kept; says what is there before, and what is left after a stop."""
+    from safeimpute.machine.state import kept_beside
+
+    with kept_beside(out) as checkpoint:
+        before = checkpoint.count()
+        if before and not quiet:
+            typer.echo(f"Going on from {before} finished folds of a run that was stopped, where they fit this one")
+        try:
+            yield checkpoint
+        except BaseException as error:
+            if checkpoint.count() and not isinstance(error, SafeImputeError):
+                typer.echo(
+                    f"safeimpute: {checkpoint.count()} finished folds are kept in {checkpoint.folder}; the same "
+                    "command goes on from there, safeimpute doctor --clean removes them",
+                    err=True,
+                )
+            raise
+
+
+def write_labs(
+    folder: Path,
+    imputer: "SafeImputer",
+    table: Any,
+    imputations: "pl.DataFrame",
+    origin: "Origin",
+    wanted: Wanted,
+    second_looks: Collection[str],
+) -> "tuple[RunSummary | LabsSummary, DrawsSummary | None]":
+    """Write the models and what every lab came to; returns the summary and, of one lab, that of its draws.
+
+    One lab's results are the run's folder; several have a folder each inside it, beside the tables and report of all.
+    """
+    from safeimpute.evaluation.drawn_run import drawn_run
+    from safeimpute.model.filling import explained
+    from safeimpute.model.labs import save_labs
+    from safeimpute.report.run_folder import places_of_labs, write_draws
+
+    settings, labs, results = imputer.settings_, imputer.labs_, imputer.results()
+    save_labs(folder / "model", labs, settings, second_looks=second_looks, key_file=wanted.sign)
+    alone = settings.target in labs
+    places = {settings.target: "."} if alone else places_of_labs(tuple(labs))
+    each, drawn = {}, None
+    for name, lab in labs.items():
+        own = folder / places[name]
+        own.mkdir(parents=True, exist_ok=True)
+        if wanted.why:
+            explained(lab).write_parquet(own / "why.parquet")
+        if wanted.draws is not None:
+            drawn = write_draws(own, drawn_run(lab, table, wanted.draws))
+        part = imputations.filter(imputations["lab"] == name)
+        second = name in second_looks
+        each[name] = write_outcome(own, results[name], lab.visits, part, origin, second_look=second)
+    if alone:
+        return each[settings.target], drawn
+    return _write_together(folder, imputer, table, imputations, origin, each, places), None
+
+
+def _write_together(
+    folder: Path,
+    imputer: "SafeImputer",
+    table: Any,
+    imputations: "pl.DataFrame",
+    origin: "Origin",
+    each: "Mapping[str, RunSummary]",
+    places: Mapping[str, str],
+) -> "LabsSummary":
+    """The tables of all labs, their summary and one report, beside each lab's own folder."""
+    from safeimpute.evaluation.summary import summarise_labs
+    from safeimpute.model.filling import fill_labs
+    from safeimpute.report.html import write_report
+    from safeimpute.report.run_folder import make_manifest, write_run
+    from safeimpute.visits.tables import to_polars
+
+    summary = summarise_labs(imputer, each, places)
+    visits = next(iter(imputer.labs_.values())).visits
+    manifest = make_manifest(imputer.settings_, visits, origin, second_look=summary["second_look"])
+    tables = {"imputations": imputations, "filled": fill_labs(imputer.labs_, to_polars(table))}
+    write_run(folder, tables, summary, manifest)
+    write_report(folder)
+    return summary
+
+
+def write_outcome(
+    folder: Path,
+    result: "RunResult",
+    visits: "Visits",
+    imputations: "pl.DataFrame",
+    origin: "Origin",
+    *,
+    second_look: bool,
+) -> "RunSummary":
+    """Write what one lab came to, and its report; returns the summary."""
+    from safeimpute.evaluation.release_profile import slider_grid
+    from safeimpute.evaluation.summary import as_second_look, summarise_run
+    from safeimpute.machine.looks_log import NOT_KEPT, state_folder
+    from safeimpute.report.figures import draw_figures
+    from safeimpute.report.html import write_report
+    from safeimpute.report.reporting import write_reporting
+    from safeimpute.report.run_folder import make_manifest, write_review, write_run
+
+    summary, sliders = summarise_run(result, visits, imputations), slider_grid(result)
+    if second_look:
+        summary = as_second_look(summary)
+    elif state_folder() is None:
+        summary["limits"] = f"{summary['limits']} {NOT_KEPT}".strip()
+    manifest = make_manifest(result.settings, visits, origin, second_look=second_look)
+    write_run(folder, {"imputations": imputations}, summary, manifest)
+    asked = result.calibrated
+    write_review(folder, visits, asked.candidates, asked.question.set_aside, sliders)
+    draw_figures(folder)
+    write_report(folder)
+    write_reporting(folder)
+    return summary

@@ -6,25 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from safeimpute.cli import options as opt
-from safeimpute.cli.fit_flags import format_flags, table_format
-from safeimpute.cli.progress import shown_progress
-from safeimpute.runtime.table_format import TableFormat
+from safeimpute.cli.console import shown_progress
+from safeimpute.cli.options import format_flags, table_format
+from safeimpute.errors import OptionError
+from safeimpute.machine.options import TableFormat
 
 if TYPE_CHECKING:
-    from safeimpute.scoring.account import Account
+    from safeimpute.model.account import Account
 
-Model = Annotated[
-    Path, typer.Argument(help="Model folder (RUN_DIR/model, or what save wrote).", show_default=False)
-]
+Model = Annotated[Path, typer.Argument(help="Model folder (RUN_DIR/model, or what save wrote).", show_default=False)]
 NewVisits = Annotated[
-    Path,
-    typer.Argument(help="Table of the new visits, each patient's record whole.", show_default=False),
+    Path, typer.Argument(help="Table of the new visits, each patient's record whole.", show_default=False)
 ]
 Out = Annotated[
-    Path,
-    typer.Option(
-        "--out", "-o", help="Imputation table: .parquet or .csv; with Spark a folder of parquet files."
-    ),
+    Path, typer.Option("--out", "-o", help="Imputation table: .parquet or .csv; with Spark a folder of parquet files.")
 ]
 
 
@@ -34,21 +29,15 @@ def score(
     model: Model,
     new_visits: NewVisits,
     out: Out,
-    engine: Annotated[
-        str, typer.Option(help="local, or spark (a table larger than this machine).")
-    ] = "local",
-    ledger: Annotated[
+    engine: Annotated[str, typer.Option(help="local, or spark (a table larger than this machine).")] = "local",
+    log: Annotated[
         Path | None,
-        typer.Option(
-            help="Ledger of nights (SQLite): a visit decided once stays decided, and an alarm of monitor is heard."
-        ),
+        typer.Option(help="Night log (SQLite): a visit decided once stays decided, and an alarm of monitor is heard."),
     ] = None,
     columns: opt.Rename = "",
     without: Annotated[
         str,
-        typer.Option(
-            help="Labs or attributes of the model that the table lacks: taken as never measured, no promise."
-        ),
+        typer.Option(help="Labs or attributes of the model that the table lacks: taken as never measured, no promise."),
     ] = "",
     require_signature: Annotated[
         Path | None,
@@ -58,17 +47,16 @@ def score(
     quiet: opt.Quiet = False,
 ) -> None:
     """Impute and release new visits against a fitted model, without refitting; each is decided by itself."""
-    from safeimpute.errors import OptionError
-    from safeimpute.runtime.files import reserved
-    from safeimpute.scoring.apart import ScoreJob, score_apart
+    from safeimpute.cli.score_process import ScoreJob, score_apart
+    from safeimpute.machine.files import reserved
 
     read_as = table_format(context)
     if engine not in ("local", "spark"):
         raise OptionError(f"--engine {engine!r} is not known: local or spark.")
     if engine == "local" and out.suffix not in (".parquet", ".csv"):
         raise OptionError(f"{out.name!r} has no suffix to write by: .parquet or .csv.")
-    if engine == "spark" and ledger is not None:
-        raise OptionError("--ledger is kept by the local engine only: score the night's patients with it.")
+    if engine == "spark" and log is not None:
+        raise OptionError("--log is kept by the local engine only: score the night's patients with it.")
     if engine == "spark" and read_as != TableFormat():
         raise OptionError(
             "Spark reads parquet as it is: --date-format, --decimal, --separator and --unit-of are for csv."
@@ -84,7 +72,7 @@ def score(
         read_as=read_as,
         engine=engine,
         public_key=require_signature,
-        ledger=ledger,
+        log=log,
         force=force,
     )
     if engine == "spark":  # takes its place itself
@@ -101,12 +89,11 @@ def score(
 
 def _refuse_several(model: Path) -> None:
     """Spark scores one lab's model at a time."""
-    from safeimpute.errors import OptionError
-    from safeimpute.scoring.labs_folder import holds_several, read_labs
+    from safeimpute.model.open_model import model_folders
 
-    if holds_several(model):
-        places = ", ".join(str(place) for place in read_labs(model).places.values())
-        raise OptionError(f"--engine spark scores one lab at a time. Give one of: {places}.")
+    if (places := model_folders(model)) != [model]:
+        named = ", ".join(str(place) for place in places)
+        raise OptionError(f"--engine spark scores one lab at a time. Give one of: {named}.")
 
 
 def _say(account: "Account") -> None:

@@ -5,11 +5,18 @@ from typing import TypedDict
 
 import numpy as np
 
-from safeimpute.evaluation.evaluate import ReleaseSummary, release_at
+from safeimpute.evaluation.evaluate import (
+    EvaluationTerms,
+    ReleaseSummary,
+    evaluation_terms,
+    release_at,
+    release_together,
+)
 from safeimpute.evaluation.metrics import MeanSe, mean_se
-from safeimpute.evaluation.trials import Trial, draws
-from safeimpute.records.arrays import BoolArray
+from safeimpute.evaluation.trials import Trial, Trials, draws
+from safeimpute.settings import OverName, Settings
 from safeimpute.tolerance import Tolerance
+from safeimpute.visits.arrays import BoolArray
 
 FEWEST_RELEASED = 20  # a share of fewer released values says nothing about a group
 AVERAGE_ONLY = "The level is kept over all released values together, not within each group."
@@ -45,16 +52,9 @@ class Audit(TypedDict):
     note: str
 
 
-class AuditReport(Audit):
+class AuditReport(EvaluationTerms, Audit):
     """An audit with what was asked, as audit.json holds it."""
 
-    target: str
-    tolerance: float | str
-    splits: int
-    split: str
-    preset: str
-    claim: str
-    promise: str
     effort: str  # what a light fit did with less; empty where nothing was spared
 
 
@@ -67,17 +67,12 @@ def audit(
 ) -> Audit:
     """Achieved FDP and power at every level, and per group (a mask over all visits) at each level."""
     return {
-        "levels": [_at_level(trials, tolerance, alpha, repartitions) for alpha in alphas],
+        "levels": [judged_level(release_at(trials, tolerance, alpha, repartitions), alpha) for alpha in alphas],
         "groups": [
-            {"fdr": alpha, "rows": _in_groups(trials, tolerance, alpha, groups, repartitions)}
-            for alpha in alphas
+            {"fdr": alpha, "rows": _in_groups(trials, tolerance, alpha, groups, repartitions)} for alpha in alphas
         ],
         "note": AVERAGE_ONLY,
     }
-
-
-def _at_level(trials: Sequence[Trial], tolerance: Tolerance, alpha: float, repartitions: int) -> AuditedLevel:
-    return judged_level(release_at(trials, tolerance, alpha, repartitions), alpha)
 
 
 def judged_level(row: ReleaseSummary, alpha: float) -> AuditedLevel:
@@ -90,11 +85,7 @@ def judged_level(row: ReleaseSummary, alpha: float) -> AuditedLevel:
 
 
 def _in_groups(
-    trials: Sequence[Trial],
-    tolerance: Tolerance,
-    alpha: float,
-    groups: Mapping[str, BoolArray],
-    repartitions: int,
+    trials: Sequence[Trial], tolerance: Tolerance, alpha: float, groups: Mapping[str, BoolArray], repartitions: int
 ) -> list[AuditedGroup]:
     """Each group's share of risky values among its released ones, and of good ones released; means over splits."""
     collected: dict[str, list[tuple[float, float, float]]] = {name: [] for name in groups}
@@ -123,4 +114,25 @@ def _described(name: str, values: np.ndarray[tuple[int, int], np.dtype[np.float6
         "released": released,
         "fdp": mean_se(values[:, 0].tolist()) if enough else None,
         "power": mean_se(values[:, 1].tolist()) if enough else None,
+    }
+
+
+class LabsAudit(EvaluationTerms):
+    """The audit of several labs: what was asked, all labs together at every level, and each lab's own."""
+
+    over: OverName
+    levels: list[AuditedLevel]
+    labs: dict[str, AuditReport]
+
+
+def audited_together(
+    settings: Settings, labs: dict[str, AuditReport], trials: Trials, alphas: Sequence[float], repartitions: int = 1
+) -> LabsAudit:
+    """Every lab's audit, and whether the release over all of them lies within each level."""
+    first = next(iter(labs.values()))
+    return {
+        **evaluation_terms(settings, first["splits"], first["split"]),
+        "over": settings.over,
+        "levels": [judged_level(release_together(trials, alpha, repartitions), alpha) for alpha in alphas],
+        "labs": labs,
     }

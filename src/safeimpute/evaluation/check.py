@@ -9,20 +9,11 @@ import numpy as np
 import polars as pl
 
 from safeimpute.errors import InputError, OptionError
-from safeimpute.evaluation.rough import Rough, look_roughly
-from safeimpute.records.asked import settings_of_one, tolerances_of
-from safeimpute.records.catalogue import load_catalogue
-from safeimpute.records.checks import require_columns
-from safeimpute.records.columns import ColumnRole, read_columns
-from safeimpute.records.known_values import refuse_known_values
-from safeimpute.records.units import column_choice, require_known_units, target_unit
-from safeimpute.records.visits import Visits, prepare_visits, row_keys
-from safeimpute.runtime.forecast import fit_seconds
-from safeimpute.selection.several import unlearnable
-from safeimpute.selection.what_if import LEVELS, tolerances_around
-from safeimpute.settings import ClaimName, Settings
-from safeimpute.splits.enough import (
-    Worth,
+from safeimpute.evaluation.release_forecast import Rough, look_roughly
+from safeimpute.learning.roles import CALIBRATION_SHARE
+from safeimpute.machine.progress import fit_seconds
+from safeimpute.selection.enough import (
+    EffectiveSize,
     calibrated_on,
     enough,
     fewest_calibration,
@@ -32,8 +23,17 @@ from safeimpute.splits.enough import (
     require_promisable,
     too_few,
 )
-from safeimpute.splits.roles import CALIBRATION_SHARE
+from safeimpute.selection.several import unlearnable
+from safeimpute.selection.what_if import LEVELS, tolerances_around
+from safeimpute.settings import ClaimName, Settings
 from safeimpute.tolerance import Tolerance
+from safeimpute.visits.catalogue import load_catalogue
+from safeimpute.visits.checks import require_columns
+from safeimpute.visits.columns import ColumnRole, read_columns
+from safeimpute.visits.imputations import refuse_known_values
+from safeimpute.visits.lab_settings import settings_of_one, tolerances_of
+from safeimpute.visits.units import column_choice, require_known_units, target_unit
+from safeimpute.visits.visits import Visits, prepare_visits, row_keys
 
 CLAIMS: tuple[ClaimName, ...] = ("unmeasured", "patients", "later", "visits")
 SEEN = (
@@ -79,6 +79,7 @@ class LabCheck(TypedDict):
     unit: str | None
     measured: int
     missing: int
+    beyond_limit: int  # measured, but known only by a limit (<, >)
     patients: int  # with a measured value
     fdr: float
     claim: str
@@ -112,15 +113,11 @@ def check_table(
     `tolerance` says whether one was given; `beside` are places where ledgers of released values may stand.
     Raises VisitsError where the table cannot be read as visits at all.
     """
-    require_columns(frame, [settings.subject, settings.time], "needed in every visits table")
-    choice = replace(column_choice(settings), target=next(iter(each)) if len(each) == 1 else "")
-    keys = row_keys(frame, choice)
-    roles = read_columns(frame, choice, keys.patient, keys.visit).roles
-    visits = len(keys.first_row)
+    roles, visits, patients = _columns(frame, settings, next(iter(each)) if len(each) == 1 else "")
     return {
         "rows": len(frame),
         "visits": visits,
-        "patients": int(keys.patient.max()) + 1,
+        "patients": patients,
         "merged_rows": len(frame) - visits,
         "columns": {name: _column(frame[name], roles[name]) for name in frame.columns if name in roles},
         "labs": {lab: check_lab(frame, own, tolerance=tolerance, beside=beside) for lab, own in each.items()},
@@ -129,15 +126,21 @@ def check_table(
 
 def labs_with_holes(frame: pl.DataFrame, settings: Settings) -> tuple[str, ...]:
     """Columns taken for labs that lack values: what could be imputed."""
-    require_columns(frame, [settings.subject, settings.time], "needed in every visits table")
-    choice = replace(column_choice(settings), target="")
-    keys = row_keys(frame, choice)
-    roles = read_columns(frame, choice, keys.patient, keys.visit).roles
+    roles, *_ = _columns(frame, settings, "")
     return tuple(
         name
         for name, each in sorted(roles.items())
         if each.role == "lab" and _missing(frame[name]) not in (0, len(frame))
     )
+
+
+def _columns(frame: pl.DataFrame, settings: Settings, target: str) -> tuple[Mapping[str, ColumnRole], int, int]:
+    """What every column is taken for, and how many visits and patients there are."""
+    require_columns(frame, [settings.subject, settings.time], "needed in every visits table")
+    choice = replace(column_choice(settings), target=target)
+    keys = row_keys(frame, choice)
+    roles = read_columns(frame, choice, keys.patient, keys.visit).roles
+    return roles, len(keys.first_row), int(keys.patient.max()) + 1
 
 
 def _column(column: pl.Series, role: ColumnRole) -> ColumnCheck:
@@ -160,14 +163,13 @@ def _missing(column: pl.Series) -> int:
     return int(empty.sum())
 
 
-def check_lab(
-    frame: Any, settings: Settings, *, tolerance: bool = True, beside: Sequence[Path] = ()
-) -> LabCheck:
+def check_lab(frame: Any, settings: Settings, *, tolerance: bool = True, beside: Sequence[Path] = ()) -> LabCheck:
     """One lab: whether a run would be refused, on what each claim would calibrate, and what may come out."""
     found: LabCheck = {
         "unit": target_unit(settings),
         "measured": 0,
         "missing": 0,
+        "beyond_limit": 0,
         "patients": 0,
         "fdr": settings.fdr,
         "claim": settings.claim,
@@ -182,7 +184,8 @@ def check_lab(
         measured = ~np.isnan(visits.arrays.target_values)
         found |= {
             "measured": int(measured.sum()),
-            "missing": int((~measured).sum()),
+            "missing": int((~measured & ~visits.arrays.target_censored).sum()),
+            "beyond_limit": visits.censored.get(settings.target, 0),
             "patients": len(np.unique(visits.arrays.patient[measured])),
         }
         require_known_units(settings, visits.arrays)
@@ -242,7 +245,6 @@ def _look(visits: Visits, settings: Settings, found: LabCheck, *, tolerance: boo
 
 
 def replace_claim(settings: Settings, claim: ClaimName) -> Settings:
-    """The same settings under another claim."""
     since = settings.since if claim == "later" else None
     past = settings.past_only and settings.claim != "later"
     return replace(settings, claim=claim, since=since, past_only=past, preset="best")
@@ -261,14 +263,16 @@ def _claim(visits: Visits, settings: Settings, rough: Rough | None) -> ClaimChec
             "refused": why if there < needed else "",
             "certain": there < needed,
         }
-    equal = Worth(float(measured.sum()), float(len(np.unique(arrays.patient[measured]))))
-    worth = equal if rough is None else rough.worth
-    worth = Worth(min(worth.visits, equal.visits), min(worth.patients, equal.patients))
+    equal = EffectiveSize(float(measured.sum()), float(len(np.unique(arrays.patient[measured]))))
+    effective_size = equal if rough is None else rough.effective_size
+    effective_size = EffectiveSize(
+        min(effective_size.visits, equal.visits), min(effective_size.patients, equal.patients)
+    )
     return {
-        "visits": round(worth.visits, 1),
-        "patients": round(worth.patients, 1),
-        "lowest_level": lowest_level(worth),
-        "refused": "" if enough(worth, alpha) else too_few(alpha, worth),
+        "visits": round(effective_size.visits, 1),
+        "patients": round(effective_size.patients, 1),
+        "lowest_level": lowest_level(effective_size),
+        "refused": "" if enough(effective_size, alpha) else too_few(alpha, effective_size),
         "certain": not enough(equal, alpha),
     }
 
@@ -286,16 +290,10 @@ def _nearest(claims: dict[str, ClaimCheck], settings: Settings, rough: Rough | N
         shares = rough.released(allowed, levels)
         said += [f"a level of {a:g}" for a, share in zip(levels, shares, strict=True) if share > 0][:1]
         wider = [each for each in tolerances_around(allowed) if each[0].allowed_more_than(allowed)]
-        said += [f"a tolerance of {typed}" for each, typed in wider if _released(rough, each, settings) > 0][
-            :1
-        ]
+        said += [f"a tolerance of {typed}" for each, typed in wider if _released(rough, each, settings) > 0][:1]
     elif own["lowest_level"] is not None:
         said.append(f"a level of {own['lowest_level']:g} or higher")
     if own["refused"]:
         others = [claim for claim in CLAIMS if claim != settings.claim and not claims[claim]["refused"]]
         said += [f"the claim {others[0]}"] if others else []
-    return (
-        f"would work: {', or '.join(said)}"
-        if said
-        else "no level below 0.5 and no wider tolerance would work"
-    )
+    return f"would work: {', or '.join(said)}" if said else "no level below 0.5 and no wider tolerance would work"

@@ -6,33 +6,44 @@ if nobody knew; beside them stands what the same analysis says with nothing miss
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 import numpy as np
 from scipy import stats
 
-from safeimpute.evaluation.advice import advise
-from safeimpute.evaluation.downstream_result import Downstream, QuantityOutcome, WayOutcome
-from safeimpute.evaluation.metrics import mean_se
-from safeimpute.evaluation.outcome_model import judge, predict_across
-from safeimpute.evaluation.quantities import Estimated, mean_of, quantile_of, share_above, slope_of
-from safeimpute.evaluation.ways import (
+from safeimpute.draws.drawing import draws_of, learn_predictive
+from safeimpute.evaluation.completions import (
+    DRAWN,
+    FILLED,
     NOTHING_MISSING,
+    RELEASED,
+    WAYS,
     Completed,
+    Estimated,
     Interval,
     complete,
     interval_of,
+    judge,
+    mean_of,
     nothing_missing,
+    predict_across,
+    quantile_of,
+    share_above,
+    slope_of,
 )
-from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
-from safeimpute.runtime.progress import Progress, silent
-from safeimpute.selection.calibrate import Range, fit_question
-from safeimpute.selection.draws import draws_of, learn_predictive
-from safeimpute.selection.release import rule_of
+from safeimpute.evaluation.metrics import MeanSe, mean_se
+from safeimpute.machine.progress import Progress, silent
+from safeimpute.model.fit import fit_question
+from safeimpute.selection.calibrated import Range
+from safeimpute.selection.cutoff import rule_of
+from safeimpute.selection.questions import HideBy, draw_roles, hide_some, hiding_rng, question_of, roles_with_hidden
 from safeimpute.settings import Settings
-from safeimpute.splits.hiding import HideBy, hide_some, hiding_rng, roles_with_hidden
-from safeimpute.splits.questions import draw_roles, question_of
+from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 
 QUANTILES = {"10th percentile": 0.1, "median": 0.5, "90th percentile": 0.9}
+NEAR = 0.25  # of the interval's half width with nothing missing: a difference nobody would act on
+HELD = 0.9  # share of splits whose interval must hold the value
+SAME = 0.01  # performances this close are alike
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,37 @@ class _Found:
 
 
 Table = Mapping[tuple[str, str], _Found]  # by quantity and way
+
+
+class WayOutcome(TypedDict):
+    """One quantity by one way: means over splits with standard errors."""
+
+    estimate: MeanSe
+    off: MeanSe  # from the same analysis with nothing missing
+    lower: float | None  # mean ends of the 95 % intervals, where the quantity has one
+    upper: float | None
+    covers: float | None  # share of splits whose interval holds what nothing missing says
+    width: float | None  # of the interval, times that with nothing missing
+    spoken_for: float  # share of the visits the way has a value for
+
+
+class QuantityOutcome(TypedDict):
+    """One quantity by every way, and what to use for it."""
+
+    quantity: str
+    kind: str  # estimate, or performance (larger is better), or error (smaller is better)
+    ways: dict[str, WayOutcome]
+    advice: str
+
+
+class Downstream(TypedDict):
+    """Everything `downstream` measures."""
+
+    splits: int
+    visits: int  # the quantities are computed from, mean over splits
+    hidden: float  # share of them without a visible value
+    released: float  # share of the hidden that was released
+    quantities: list[QuantityOutcome]
 
 
 def run_downstream(
@@ -90,12 +132,7 @@ def run_downstream(
 
 
 def _one_split(
-    visits: VisitArrays,
-    settings: Settings,
-    plan: Plan,
-    truth: FloatArray | None,
-    plausible: Range | None,
-    device: str,
+    visits: VisitArrays, settings: Settings, plan: Plan, truth: FloatArray | None, plausible: Range | None, device: str
 ) -> tuple[Table, tuple[float, float, float]]:
     seed = settings.random_state
     if truth is None:
@@ -187,25 +224,15 @@ def _prediction(way: Completed, patient: IntArray, plan: Plan) -> dict[str, Inte
         return {}
     chances = [
         predict_across(
-            np.column_stack([each, plan.regressor[rows]]),
-            outcome,
-            there,
-            way.weight[rows],
-            np.random.default_rng(18),
+            np.column_stack([each, plan.regressor[rows]]), outcome, there, way.weight[rows], np.random.default_rng(18)
         )
         for each in way.values[rows].T
     ]
     told = judge(np.mean(chances, axis=0), outcome, there, np.random.default_rng(19))
     if told is None:
         return {}
-    figures = {
-        f"AUC for {plan.outcome_name}": told.auc,
-        f"calibration slope for {plan.outcome_name}": told.slope,
-    }
-    return {
-        name: Interval(value, se, value - 1.96 * se, value + 1.96 * se)
-        for name, (value, se) in figures.items()
-    }
+    figures = {f"AUC for {plan.outcome_name}": told.auc, f"calibration slope for {plan.outcome_name}": told.slope}
+    return {name: Interval(value, se, value - 1.96 * se, value + 1.96 * se) for name, (value, se) in figures.items()}
 
 
 def _gathered(tables: Sequence[Table]) -> list[QuantityOutcome]:
@@ -243,8 +270,62 @@ def _over_splits(tables: Sequence[Table], name: str, way: str) -> WayOutcome | N
         "lower": float(np.mean([own.lower for own, _ in both])) if both else None,
         "upper": float(np.mean([own.upper for own, _ in both])) if both else None,
         "covers": float(np.mean([own.covers(whole.estimate) for own, whole in both])) if both else None,
-        "width": float(np.mean([own.width / max(whole.width, 1e-300) for own, whole in both]))
-        if both
-        else None,
+        "width": float(np.mean([own.width / max(whole.width, 1e-300) for own, whole in both])) if both else None,
         "spoken_for": float(np.mean([own.spoken_for for own, _ in pairs])),
     }
+
+
+def advise(quantity: str, kind: str, ways: Mapping[str, WayOutcome]) -> str:
+    """What to use for a quantity, and what not; `ways` are outcomes by way."""
+    there = [way for way in WAYS if way in ways]
+    if not there or NOTHING_MISSING not in ways:
+        return f"{quantity}: too little to say anything."
+    return (_advise_estimate if kind == "estimate" else _advise_performance)(quantity, kind, ways, there)
+
+
+def _advise_estimate(quantity: str, _kind: str, ways: Mapping[str, WayOutcome], there: list[str]) -> str:
+    whole = ways[NOTHING_MISSING]
+    half = 0.0 if whole["upper"] is None or whole["lower"] is None else (whole["upper"] - whole["lower"]) / 2
+    good = [way for way in there if _holds(ways[way], half)]
+    pick = DRAWN if DRAWN in good else min(good or there, key=lambda way: _off(ways[way]))
+    wide = ways[pick]["width"] or 0.0
+    said = f"{quantity}: use {pick} (off by {_signed(ways[pick])}, interval {wide:.2f} times that with nothing missing)"
+    if not good:
+        return f"{said}, and say that no way came close."
+    worst = max(there, key=lambda way: _off(ways[way]))
+    named = RELEASED if RELEASED in there and RELEASED not in good else worst
+    if named in good:
+        return f"{said}; the other ways do no worse here."
+    return f"{said}; {named} is off by {_signed(ways[named])}."
+
+
+def _holds(outcome: WayOutcome, half: float) -> bool:
+    near = max(NEAR * half, 2 * (outcome["off"]["se"] or 0.0))
+    return _off(outcome) <= near and (outcome["covers"] is None or outcome["covers"] >= HELD)
+
+
+def _advise_performance(quantity: str, kind: str, ways: Mapping[str, WayOutcome], there: list[str]) -> str:
+    sign = 1.0 if kind == "performance" else -1.0
+    everywhere = [way for way in there if ways[way]["spoken_for"] > 0.99] or there
+    there = everywhere if kind == "error" else there  # who says nothing raises no false alarm
+    score = {way: sign * _mean_of(ways[way]) for way in there}
+    alike = [way for way in there if score[way] >= max(score.values()) - SAME]
+    pick = next((way for way in (FILLED, DRAWN) if way in alike), alike[0])
+    whole = _mean_of(ways[NOTHING_MISSING])
+    said = f"{quantity}: use {pick} ({_mean_of(ways[pick]):.2f}; {whole:.2f} with nothing missing)"
+    if RELEASED in ways and RELEASED not in alike:
+        spoken = ways[RELEASED]["spoken_for"]
+        said += f"; {RELEASED}: {_mean_of(ways[RELEASED]):.2f}, with a value at {100 * spoken:.0f} % of visits"
+    return f"{said}."
+
+
+def _mean_of(outcome: WayOutcome) -> float:
+    return outcome["estimate"]["mean"] or 0.0
+
+
+def _off(outcome: WayOutcome) -> float:
+    return abs(outcome["off"]["mean"] or 0.0)
+
+
+def _signed(outcome: WayOutcome) -> str:
+    return f"{outcome['off']['mean']:+.2g}"

@@ -1,17 +1,22 @@
-"""What a preset achieves on a user's own data: trials judged by accuracy, release, ranking and cost."""
+"""What a preset achieves on a user's own data: accuracy, release, ranking, cost, and the paper's curves."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NotRequired, TypedDict
 
 import numpy as np
 
 from safeimpute.evaluation import metrics
-from safeimpute.evaluation.metrics import MeanSe
-from safeimpute.evaluation.trials import Trial, draws
-from safeimpute.records.arrays import BoolArray
-from safeimpute.runtime.memory import peak_mib
+from safeimpute.evaluation.metrics import MeanSe, mean_se
+from safeimpute.evaluation.trials import Trial, Trials, draws
+from safeimpute.machine.resources import peak_mib
+from safeimpute.settings import OverName, Settings
 from safeimpute.tolerance import Tolerance
+from safeimpute.visits.arrays import BoolArray
+
+ALPHAS = tuple(round(0.05 * step, 2) for step in range(1, 11))
+TOLERANCE_FACTORS = (0.75, 1.0, 1.25, 1.5)
+RISK_GROUPS = 10
 
 
 class GroupShare(TypedDict):
@@ -56,6 +61,44 @@ class EvaluationSummary(TypedDict):
     repartitions: int
 
 
+class EvaluationTerms(TypedDict):
+    """What an evaluation or an audit was asked for, of one lab or several."""
+
+    target: str
+    tolerance: float | str
+    splits: int
+    split: str
+    preset: str
+    claim: str
+    promise: str
+
+
+class Evaluated(EvaluationTerms):
+    """The same with what else bears on an evaluation."""
+
+    confidence: float
+    past_only: bool
+    effort: str  # what a light fit did with less; empty where nothing was spared
+    n_visits: int
+    n_patients: int
+
+
+class LabEvaluation(Evaluated, EvaluationSummary):
+    """The evaluation of one lab, as evaluation.json begins."""
+
+
+class LabsEvaluation(Evaluated):
+    """The evaluation of several labs: each lab's own, and the release over all of them."""
+
+    targets: list[str]
+    over: OverName
+    release: list[ReleaseSummary]
+    labs: dict[str, LabEvaluation]
+    seconds: dict[str, float]
+    peak_mib: float
+    repartitions: int
+
+
 @dataclass(frozen=True)
 class Outcome:
     """One draw's release, counted."""
@@ -72,6 +115,18 @@ class Outcome:
     def precision(self) -> float:
         """Share of the released values that are not risky; 0 for an empty release. Equation 55."""
         return (self.released - self.risky) / max(self.released, 1)
+
+
+def evaluation_terms(settings: Settings, splits: int, split: str) -> EvaluationTerms:
+    return {
+        "target": settings.target,
+        "tolerance": settings.tolerance,
+        "splits": splits,
+        "split": split,
+        "preset": settings.preset,
+        "claim": settings.claim,
+        "promise": settings.promise,
+    }
 
 
 def summarise(
@@ -99,10 +154,7 @@ def accuracy(trials: Sequence[Trial]) -> Accuracy:
     }
 
 
-def release_at(
-    trials: Sequence[Trial], tolerance: Tolerance, alpha: float, repartitions: int = 1
-) -> ReleaseSummary:
-    """The release at one level."""
+def release_at(trials: Sequence[Trial], tolerance: Tolerance, alpha: float, repartitions: int = 1) -> ReleaseSummary:
     per_split = [[outcome(draw, tolerance, alpha) for draw in draws(trial, repartitions)] for trial in trials]
     summary = summarise_release(per_split, alpha)
     if trials and trials[0].calibrated.grouping is not None:
@@ -155,7 +207,6 @@ def _group_share(splits: Sequence[Sequence[tuple[int, int, int]]]) -> GroupShare
 
 
 def summarise_release(per_split: Sequence[Sequence[Outcome]], alpha: float) -> ReleaseSummary:
-    """Means over splits of each split's mean over its draws."""
     everything = [each for split in per_split for each in split]
     released = sum(each.released for each in everything)
     errors = [[each for each in split if each.mae is not None] for split in per_split]
@@ -175,20 +226,16 @@ def summarise_release(per_split: Sequence[Sequence[Outcome]], alpha: float) -> R
 
 
 def outcome(trial: Trial, tolerance: Tolerance, alpha: float) -> Outcome:
-    """What one draw's release came to."""
     risky, released = trial.risky(tolerance), trial.release(tolerance, alpha).released
     value, truth = trial.errors()
     counted = counted_outcome(risky, released)
     if not released.any():
         return counted
     pair = value[released], truth[released]
-    return replace(
-        counted, mae=metrics.mean_absolute_error(*pair), rmse=metrics.root_mean_squared_error(*pair)
-    )
+    return replace(counted, mae=metrics.mean_absolute_error(*pair), rmse=metrics.root_mean_squared_error(*pair))
 
 
 def counted_outcome(risky: BoolArray, released: BoolArray) -> Outcome:
-    """What a release came to in counts and shares alone."""
     return Outcome(
         risky=int(np.sum(risky & released)),
         released=int(released.sum()),
@@ -202,3 +249,106 @@ def counted_outcome(risky: BoolArray, released: BoolArray) -> Outcome:
 
 def _over(per_split: Sequence[Sequence[Outcome]], name: str) -> MeanSe:
     return metrics.mean_se([float(np.mean([getattr(each, name) for each in split])) for split in per_split])
+
+
+def release_together(trials: Trials, alpha: float, repartitions: int = 1) -> ReleaseSummary:
+    """What was released over all labs at one level; errors of different labs have no common unit and are left out."""
+    per_split = []
+    for split in zip(*trials.values(), strict=True):
+        drawn = zip(*(draws(trial, repartitions) for trial in split), strict=True)
+        per_split.append([_outcome_together(each, alpha) for each in drawn])
+    released = sum(any(each.released for each in split) for split in per_split)
+    return {**summarise_release(per_split, alpha), "splits_released": released}
+
+
+def of_all_labs(
+    settings: Settings,
+    labs: Mapping[str, LabEvaluation],
+    trials: Trials,
+    alphas: Sequence[float],
+    repartitions: int = 1,
+) -> LabsEvaluation:
+    """What `evaluate` says of several labs: each lab's object, and the release over all of them."""
+    first = next(iter(labs.values()))
+    return {
+        **evaluation_terms(settings, first["splits"], first["split"]),
+        "confidence": first["confidence"],
+        "past_only": first["past_only"],
+        "effort": first["effort"],
+        "n_visits": first["n_visits"],
+        "n_patients": first["n_patients"],
+        "targets": list(labs),
+        "over": settings.over,
+        "release": [release_together(trials, alpha, repartitions) for alpha in alphas],
+        "labs": dict(labs),
+        "seconds": {"total": sum(each["seconds"]["total"] for each in labs.values())},
+        "peak_mib": peak_mib(),
+        "repartitions": repartitions,
+    }
+
+
+def _outcome_together(labs: Sequence[Trial], alpha: float) -> Outcome:
+    tolerances = [trial.settings.allowed_error for trial in labs]
+    risky = [trial.risky(each) for trial, each in zip(labs, tolerances, strict=True)]
+    released = [trial.release(each, alpha).released for trial, each in zip(labs, tolerances, strict=True)]
+    return counted_outcome(np.concatenate(risky), np.concatenate(released))
+
+
+class Curve(TypedDict):
+    """The release at every level, at one tolerance."""
+
+    absolute: float
+    share: float
+    points: list[ReleaseSummary]
+
+
+class RiskGroup(TypedDict):
+    """Tested visits of like risk: how wrong they are."""
+
+    group: int
+    score: MeanSe  # mean risk
+    mae: MeanSe
+    risky: MeanSe
+
+
+def tolerances_around(tolerance: Tolerance) -> list[Tolerance]:
+    """Multiples of a tolerance, for curves where none are given."""
+    return [Tolerance(tolerance.absolute * factor, tolerance.share * factor) for factor in TOLERANCE_FACTORS]
+
+
+def fdr_power_curves(
+    trials: Sequence[Trial], tolerances: Sequence[Tolerance], alphas: Sequence[float] = ALPHAS, repartitions: int = 1
+) -> list[Curve]:
+    """One curve per tolerance: achieved FDP, power, acceptance and errors at each level."""
+    return [
+        {
+            "absolute": tolerance.absolute,
+            "share": tolerance.share,
+            "points": [release_at(trials, tolerance, alpha, repartitions) for alpha in alphas],
+        }
+        for tolerance in tolerances
+    ]
+
+
+def risk_alignment(trials: Sequence[Trial], tolerance: Tolerance, groups: int = RISK_GROUPS) -> list[RiskGroup]:
+    """Mean risk, mean absolute error and share of risky values in groups of equal size by risk, lowest first."""
+    per_split = [_by_risk(trial, tolerance, groups) for trial in trials]
+    return [
+        {
+            "group": position + 1,
+            "score": mean_se([g[0] for g in group]),
+            "mae": mean_se([g[1] for g in group]),
+            "risky": mean_se([g[2] for g in group]),
+        }
+        for position, group in enumerate(zip(*per_split, strict=False))
+    ]
+
+
+def _by_risk(trial: Trial, tolerance: Tolerance, groups: int) -> list[tuple[float, float, float]]:
+    value, truth = trial.errors()
+    score = trial.estimates.risk_at(tolerance)[trial.tested]
+    order = np.argsort(score, kind="stable")
+    order = order[np.isfinite(score[order])]
+    error, risky = np.abs(value - truth), trial.risky(tolerance)
+    parts = [part for part in np.array_split(order, groups) if len(part)]
+    return [(float(score[p].mean()), float(error[p].mean()), float(risky[p].mean())) for p in parts]

@@ -5,8 +5,8 @@ from typing import TypedDict
 
 import numpy as np
 
-from safeimpute.measuring.diagnosis import area_under_curve
-from safeimpute.records.arrays import BoolArray, FloatArray
+from safeimpute.selection.measuring.diagnosis import area_under_curve
+from safeimpute.visits.arrays import BoolArray, FloatArray
 
 auc = area_under_curve  # of a risk: chance that a risky value has the higher one
 
@@ -19,7 +19,6 @@ class MeanSe(TypedDict):
 
 
 def mean_se(values: Sequence[float]) -> MeanSe:
-    """Mean and sd / sqrt(n)."""
     if not len(values):
         return {"mean": None, "se": None}
     se = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None

@@ -8,13 +8,13 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from safeimpute.records.arrays import BoolArray, FloatArray
-from safeimpute.records.units import target_unit
-from safeimpute.scoring.monitor import Monitored
-from safeimpute.scoring.night_ledger import Entered
-from safeimpute.scoring.scorer import Scorer
-from safeimpute.scoring.watch import Bet, below_cutoff
-from safeimpute.selection.ledger import effective_size
+from safeimpute.model.night_log import Entered
+from safeimpute.model.scorer import Scorer
+from safeimpute.monitoring.monitor import Monitored
+from safeimpute.monitoring.watch import Bet, below_cutoff
+from safeimpute.selection.sums import kish_size
+from safeimpute.visits.arrays import BoolArray, FloatArray
+from safeimpute.visits.units import target_unit
 
 MOST_POINTS = 400  # of a line in the picture
 NORMAL_90 = 1.6448536269514722
@@ -71,9 +71,8 @@ class MonitorSummary(TypedDict):
 
 
 def summarise_monitoring(monitored: Monitored, scorer: Scorer) -> MonitorSummary:
-    """Tables and words of one look at the ledger."""
     settings, entered, watched = scorer.settings, monitored.entered, monitored.watched
-    below, standing = below_cutoff(entered), monitored.standing
+    below, status = below_cutoff(entered), monitored.status
     months = list(dict.fromkeys(entered.month[np.argsort(entered.day, kind="stable")].tolist()))
     of_month = [entered.month == month for month in months]
     cutoffs = [each.risk for each in monitored.model.cutoffs.values() if each.risk is not None]
@@ -82,9 +81,9 @@ def summarise_monitoring(monitored: Monitored, scorer: Scorer) -> MonitorSummary
         tolerance=settings.allowed_error.describe(target_unit(settings)),
         alpha=settings.fdr,
         alarm=monitored.alarm,
-        found=list(standing.alarm.told["found"] if standing.alarm else []),
+        found=list(status.alarm.told["found"] if status.alarm else []),
         warnings=list(watched.warnings),
-        since_when=standing.alarm.at if standing.alarm else None,
+        since_when=status.alarm.at if status.alarm else None,
         entered=len(entered),
         new=monitored.new,
         set_aside=monitored.set_aside,
@@ -109,7 +108,7 @@ def _row(name: str, entered: Entered, rows: BoolArray) -> ShareRow:
         return ShareRow(name=name, values=0, share=None, low=None, high=None)
     share = float((weight * risky).sum() / weight.sum())
     per_patient = np.bincount(np.unique(entered.patient[rows], return_inverse=True)[1], weight)
-    low, high = _wilson(share, effective_size(per_patient.astype(np.float64)))
+    low, high = _wilson(share, kish_size(per_patient.astype(np.float64)))
     return ShareRow(name=name, values=len(weight), share=share, low=low, high=high)
 
 
@@ -133,11 +132,7 @@ def _groups(entered: Entered, below: BoolArray) -> dict[str, list[ShareRow]]:
 def _tests(monitored: Monitored) -> list[TestedRow]:
     """Tests as they stand since the last recalibration, with the course they took before."""
     looks = (*monitored.before, monitored.watched)
-    courses = [
-        [each.share for each in looks],
-        [each.errors for each in looks],
-        [each.measuring for each in looks],
-    ]
+    courses = [[each.share for each in looks], [each.errors for each in looks], [each.measuring for each in looks]]
     return [_test(*course) for course in courses] + [_test(each) for each in monitored.watched.inputs]
 
 
@@ -146,8 +141,7 @@ def _test(*course: Bet) -> TestedRow:
     best = float(np.max(bet.log_wealth, initial=0.0))
     lines = [_thinned(each.day, each.log_wealth) for each in course]
     return TestedRow(
-        name=bet.about
-        or {"share": "the share", "errors": "errors", "measuring": "measuring"}.get(bet.name, bet.name),
+        name=bet.about or {"share": "the share", "errors": "errors", "measuring": "measuring"}.get(bet.name, bet.name),
         entries=len(bet.log_wealth),
         evidence=math.exp(min(best, 700.0)),
         alarm_at=1.0 / bet.error,
@@ -182,17 +176,17 @@ def _next_step(monitored: Monitored) -> str:
     if monitored.set_aside:
         return "Tonight's values were not entered. Convert them to the fit's unit, run monitor again, then recalibrate."
     if monitored.alarm:
-        return "score promises nothing now. Find out what changed; then recalibrate from this ledger, or fit anew."
+        return "score promises nothing now. Find out what changed; then recalibrate from this night log, or fit anew."
     if not monitored.watched.share.log_wealth.size:
         return "No measured value lies below a cut-off yet: nothing can be said about the share."
     return "The promise stands. Run monitor again when more values have been measured."
 
 
 def in_words(summary: MonitorSummary) -> Sequence[str]:
-    """The few lines a terminal shows."""
     overall, lines = summary["overall"], []
     lines.append(
-        f"{summary['entered']:,} visits since the fit in the ledger ({summary['new']:,} new), {summary['measured']:,} "
+        f"{summary['entered']:,} visits since the fit in the night log ({summary['new']:,} new), "
+        f"{summary['measured']:,} "
         f"of them measured, {summary['below']:,} below the cut-off"
     )
     if overall["share"] is not None:
@@ -202,9 +196,7 @@ def in_words(summary: MonitorSummary) -> Sequence[str]:
             f"{100 * summary['alpha']:g} %"
         )
     for test in summary["tests"][:3]:
-        lines.append(
-            f"Test of {test['name']}: evidence {test['evidence']:.3g}, alarm at {test['alarm_at']:.0f}"
-        )
+        lines.append(f"Test of {test['name']}: evidence {test['evidence']:.3g}, alarm at {test['alarm_at']:.0f}")
     lines += [f"Warning: {each}." for each in summary["warnings"]]
     lines += [f"ALARM: {each}." for each in summary["found"]]
     return [*lines, summary["next_step"]]

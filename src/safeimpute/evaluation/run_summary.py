@@ -1,13 +1,13 @@
-"""A run's result as typed data: what summary.json and the page's sliders hold, all that is shown is made from it.
+"""A run's result as typed data: what summary.json holds, all that is shown is made from it.
 
 Everything is plain and finite, so that it can be written as JSON; what does not exist is None.
 """
 
-from typing import TypedDict
+from typing import TypedDict, final
 
-from safeimpute.evaluation.data_profile import DataProfile
-from safeimpute.evaluation.subgroups import Subgroup
-from safeimpute.settings import ClaimName, PresetName, PromiseName
+from safeimpute.evaluation.data_profile import DataProfile, MeasuringSummary
+from safeimpute.evaluation.release_profile import Distribution, LevelOutcome, Subgroup
+from safeimpute.settings import ClaimName, OverName, PresetName, PromiseName
 
 
 class Counts(TypedDict):
@@ -80,39 +80,6 @@ class GatheringSummary(TypedDict):
     groups: list[GatheringGroupSummary]
 
 
-class CalibrationPoint(TypedDict):
-    """Visits with a like chance of being unmeasured: the mean chance, and the share that is."""
-
-    visits: int
-    predicted: float
-    observed: float
-
-
-class MeasuringReason(TypedDict):
-    """What tells measured from unmeasured visits, and its share of what the model learnt."""
-
-    column: str
-    share: float
-    direction: str
-
-
-class MeasuringSummary(TypedDict):
-    """How good the model of who gets measured is, and what it leaves of the measured visits."""
-
-    words: str  # how well it tells, in plain words
-    worth: str  # what the weights leave, in plain words
-    auc: float | None
-    miscalibration: float  # mean distance between predicted and observed shares
-    calibration: list[CalibrationPoint]
-    measured: int  # visits inside the promise
-    effective_visits: float
-    effective_patients: float
-    outside: int  # missing values no measured visit resembles
-    reasons: list[MeasuringReason]
-    columns: list[str]  # of the table, used by the model
-    not_used: dict[str, str]  # columns of the table it did not see, and why
-
-
 class Doubt(TypedDict):
     """What would still be released were the odds of measuring off by a factor."""
 
@@ -138,85 +105,6 @@ class RiskGroup(TypedDict):
     risk_to: float
     mae: float
     risky: float
-
-
-class LevelOutcome(TypedDict):
-    """What the average rule would do at a level, judged by the same errors."""
-
-    fdr: float
-    cutoff: float | None
-    released: int
-    risky: (
-        float  # share of unacceptable errors among measured visits up to the cut-off, weighted; 0 without one
-    )
-    power: float  # share of the acceptable ones that lie up to it
-    mae: float | None
-    bound: int  # with confidence at most so many of the released values are unacceptable, whatever level is picked
-
-
-class ToleranceOutcomes(TypedDict):
-    """The outcome at every level, at one tolerance."""
-
-    tolerance: str  # as a user would type it
-    words: str
-    released: list[int]
-    risky: list[float]
-    power: list[float]
-    mae: list[float | None]
-    bound: list[int]  # at the run's own tolerance; empty at others, which the bound does not cover
-
-
-class SliderGrid(TypedDict):
-    """The outcome at every setting of the page's two sliders."""
-
-    levels: list[float]
-    chosen_level: int
-    chosen_tolerance: int
-    candidates: int  # missing values inside the promise
-    judged: int  # measured visits the outcomes are judged by
-    confidence: float  # of the bound
-    confident: bool  # the run itself asked for confidence; the sliders follow the average rule
-    tolerances: list[ToleranceOutcomes]
-
-
-class Spread(TypedDict):
-    """Some values in three figures."""
-
-    values: int
-    mean: float | None
-    median: float | None
-
-
-class CohortMeans(TypedDict):
-    """The mean of the target over all visits, by what is counted."""
-
-    measured: float | None  # measured values alone
-    with_released: float | None  # released values filled in
-    missing_expected: float | None  # of the missing values, by measured ones weighted to stand for them
-    expected: float | None  # of all visits, by the same
-
-
-class Fifth(TypedDict):
-    """A fifth of the missing values by imputed value."""
-
-    low: float
-    high: float
-    missing: int
-    released: int
-
-
-class Distribution(TypedDict):
-    """What the release does to the distribution of values."""
-
-    measured: Spread
-    released: Spread  # imputed values
-    withheld: Spread
-    passing: Spread  # what was measured where the rule would release, weighted to stand for missing values
-    stopped: Spread  # and where it would withhold
-    means: CohortMeans
-    fifths: list[Fifth]
-    warning: str
-    instead: str  # what to use
 
 
 class Terms(TypedDict):
@@ -250,6 +138,7 @@ class PromiseSummary(TypedDict):
     second_look: bool
 
 
+@final
 class RunSummary(Asked, PromiseSummary):
     """What was asked, what came out, what it promises, and what it rests on."""
 
@@ -279,3 +168,39 @@ class RunSummary(Asked, PromiseSummary):
     subgroups: list[Subgroup]
     data: DataProfile
     seconds: dict[str, float]
+
+
+class LabLine(TypedDict):
+    """One lab of several."""
+
+    folder: str  # of the lab's own results, inside the run's folder
+    unit: str | None
+    tolerance: float | str
+    tolerance_in_words: str
+    measured: int
+    missing: int
+    released: int
+    withheld: int
+    next_step: str  # the nearest setting that would have released, where nothing was; seen after looking
+    cutoff: float | None
+    risky: float | None  # weighted share of unacceptable errors among measured visits up to the cut-off
+    mae: float | None  # of this run's preset, at measured visits
+    no_promise: str  # why nothing is promised for this lab; empty where something is
+    second_look: bool
+    seconds: float  # of the fit
+
+
+@final
+class LabsSummary(Terms, PromiseSummary):
+    """What was asked for all labs, what came out, and what it promises."""
+
+    targets: list[str]
+    over: OverName
+    bound: BoundSummary  # over all labs
+    visits: int
+    patients: int
+    missing: int
+    released: int
+    withheld: int
+    left_out: dict[str, str]  # labs of `all` that cannot be imputed, and why
+    labs: dict[str, LabLine]

@@ -1,38 +1,38 @@
-"""The run's result as one typed summary; every page, picture and printed line is made from it."""
+"""The run's result as one typed summary, of each lab and of several; every page and printed line is made from it."""
+
+from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
 
-from safeimpute.evaluation.data_profile import profile_data
-from safeimpute.evaluation.distribution import distribution_of
-from safeimpute.evaluation.exploration import trade_off
-from safeimpute.evaluation.measuring_summary import summarise_measuring
-from safeimpute.evaluation.plain_ways import plain_values
+from safeimpute.evaluation.completions import plain_values
+from safeimpute.evaluation.data_profile import profile_data, summarise_measuring
+from safeimpute.evaluation.release_profile import Judgement, Subgroup, describe_subgroups, distribution_of, trade_off
 from safeimpute.evaluation.run_summary import (
     Accuracy,
-    Asked,
     BoundSummary,
     CutoffSummary,
     GapHistogram,
     GatheringSummary,
     Histogram,
-    PromiseSummary,
+    LabLine,
+    LabsSummary,
     RiskGroup,
     RunSummary,
     Terms,
 )
-from safeimpute.evaluation.subgroups import Judgement, Subgroup, describe_subgroups
-from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
-from safeimpute.records.history import NONE, previous_observed
-from safeimpute.records.visits import Visits
-from safeimpute.selection.calibrate import Calibrated
-from safeimpute.selection.claims import BOUND_SURVIVES, Promised
+from safeimpute.model.imputer import SafeImputer
+from safeimpute.model.labs import bound_of_labs
+from safeimpute.selection.bounds import Bound
+from safeimpute.selection.calibrated import Calibrated
+from safeimpute.selection.claims import BOUND_SURVIVES, bound_in_words
 from safeimpute.selection.cutoff import Cutoff
-from safeimpute.selection.gathering import Gathering
 from safeimpute.selection.groups import Grouping, Merged
 from safeimpute.selection.reasons import IN_WORDS
-from safeimpute.selection.result import RunResult
+from safeimpute.selection.result import Gathering, RunResult
 from safeimpute.settings import BestSettings, Settings
+from safeimpute.visits.arrays import NONE, BoolArray, FloatArray, IntArray, previous_observed
+from safeimpute.visits.visits import Visits
 
 BINS = 24
 RISK_GROUPS = 10
@@ -46,10 +46,18 @@ SECOND_LOOK = (
 def summarise_run(result: RunResult, visits: Visits, imputations: pl.DataFrame) -> RunSummary:
     """What was asked, what came out, what it promises, and what it rests on."""
     calibrated, released = result.calibrated, imputations["released"].to_numpy()
-    reasons = _by_reason(imputations)
+    settings, promised, reasons = result.settings, result.promised, _by_reason(imputations)
     return {
-        **_asked(result),
-        **_promised(result.promised),
+        **terms_of(settings, settings.best),
+        "target": settings.target,
+        "unit": result.unit,
+        "tolerance": settings.tolerance,
+        "tolerance_in_words": settings.allowed_error.describe(result.unit),
+        "promise": promised.promise,
+        "assumption": promised.assumption,
+        "limits": promised.limits,
+        "no_promise": promised.no_promise,
+        "second_look": False,
         "measured": int(np.sum(~np.isnan(calibrated.truth))),
         "judged": int(calibrated.question.judged.sum()),
         "missing": len(imputations),
@@ -59,10 +67,10 @@ def summarise_run(result: RunResult, visits: Visits, imputations: pl.DataFrame) 
         "withheld_by_reason": reasons,
         "reason_words": {reason: IN_WORDS.get(reason, reason) for reason in reasons},
         "risk_is_probability": calibrated.estimates.learnt_for is not None,
-        "groups_by": list(result.settings.groups),
-        "risk_cap": result.settings.risk_cap,
+        "groups_by": list(settings.groups),
+        "risk_cap": settings.risk_cap,
         "cutoffs": _cutoffs(result),
-        "bound": _bound(result),
+        "bound": _bound(result.bound, result.bound_in_words),
         "gathering": [_gathering(each) for each in result.gathering],
         "measuring": summarise_measuring(calibrated.diagnosis, visits, len(imputations)),
         "sensitivity": [{"gamma": each.gamma, "released": each.released} for each in result.doubts],
@@ -70,11 +78,11 @@ def summarise_run(result: RunResult, visits: Visits, imputations: pl.DataFrame) 
         "by_value": _histogram(imputations["value"].to_numpy(), released),
         "by_gap": _by_gap(calibrated, released),
         "distribution": distribution_of(result, imputations["value"].to_numpy(), released),
-        "accuracy": _accuracy(calibrated, result.settings),
-        "alignment": _alignment(calibrated, result.settings),
+        "accuracy": _accuracy(calibrated, settings),
+        "alignment": _alignment(calibrated, settings),
         "curve": trade_off(result),
         "subgroups": _subgroups(result, visits, released),
-        "data": profile_data(visits, result.settings.random_state),
+        "data": profile_data(visits, settings.random_state),
         "seconds": dict(result.seconds),
     }
 
@@ -92,37 +100,9 @@ def terms_of(settings: Settings, best: BestSettings) -> Terms:
     }
 
 
-def _asked(result: RunResult) -> Asked:
-    settings = result.settings
-    return {
-        "target": settings.target,
-        "unit": result.unit,
-        "tolerance": settings.tolerance,
-        "tolerance_in_words": settings.allowed_error.describe(result.unit),
-        **terms_of(settings, settings.best),
-    }
-
-
-def _promised(words: Promised) -> PromiseSummary:
-    return {
-        "promise": words.promise,
-        "assumption": words.assumption,
-        "limits": words.limits,
-        "no_promise": words.no_promise,
-        "second_look": False,
-    }
-
-
 def as_second_look(summary: RunSummary) -> RunSummary:
     """The same results without a promise: these visits were seen before, under another choice."""
-    return {
-        **summary,
-        "promise": "",
-        "assumption": "",
-        "limits": "",
-        "no_promise": SECOND_LOOK,
-        "second_look": True,
-    }
+    return {**summary, "promise": "", "assumption": "", "limits": "", "no_promise": SECOND_LOOK, "second_look": True}
 
 
 def _by_reason(imputations: pl.DataFrame) -> dict[str, int]:
@@ -131,13 +111,13 @@ def _by_reason(imputations: pl.DataFrame) -> dict[str, int]:
     return {str(reason): int(count) for reason, count in counts.iter_rows()}
 
 
-def _bound(result: RunResult) -> BoundSummary:
+def _bound(bound: Bound, words: str) -> BoundSummary:
     return {
-        "confidence": result.bound.confidence,
-        "values": result.bound.values,
-        "risky": result.bound.risky,
-        "share": result.bound.share,
-        "words": result.bound_in_words,
+        "confidence": bound.confidence,
+        "values": bound.values,
+        "risky": bound.risky,
+        "share": bound.share,
+        "words": words,
         "survives": BOUND_SURVIVES,
     }
 
@@ -195,13 +175,13 @@ def _group_in_words(grouping: Grouping | None, merged: Merged | None, group: int
 
 def cutoff_in_words(cutoff: Cutoff, settings: Settings) -> str:
     """Up to which risk values are released, and what is known of the measured visits up to there."""
-    worth = f"{cutoff.visits:,.0f} visits, or {cutoff.patients:,.0f} patients, of equal weight"
+    effective_size = f"{cutoff.visits:,.0f} visits, or {cutoff.patients:,.0f} patients, of equal weight"
     if cutoff.risk is None:
         confident = settings.promise == "confident"
         sure = f" with {100 * settings.confidence:g} % confidence" if confident else ""
         return (
             f"No cut-off keeps the level of {100 * settings.fdr:g} %{sure}: even the least risky imputations of "
-            f"measured visits are off too often, or too few vouch for them (all together worth {worth})."
+            f"measured visits are off too often, or too few vouch for them (all together worth {effective_size})."
         )
     share = f"{100 * (cutoff.share or 0.0):.0f} % are off by the tolerance or more"
     released = f"Values with a risk of up to {cutoff.risk:.3g} are released."
@@ -209,7 +189,7 @@ def cutoff_in_words(cutoff: Cutoff, settings: Settings) -> str:
         return f"{released} Of the visits set aside to calibrate, up to this risk {share}."
     return (
         f"{released} Of the measured visits up to this risk, weighted to stand for unmeasured ones, {share}; all "
-        f"measured visits together are worth {worth}."
+        f"measured visits together are worth {effective_size}."
     )
 
 
@@ -298,3 +278,51 @@ def _subgroups(result: RunResult, visits: Visits, released: BoolArray) -> list[S
         weight=calibrated.weight[rows],
     )
     return describe_subgroups(visits, judgement)
+
+
+def summarise_labs(imputer: SafeImputer, each: Mapping[str, RunSummary], folders: Mapping[str, str]) -> LabsSummary:
+    """Put the labs' summaries side by side, under the promise of the whole."""
+    settings, promised = imputer.settings_, imputer.promised()
+    first, bound = next(iter(imputer.labs_.values())), bound_of_labs(imputer.labs_, settings)
+    second = [lab for lab, summary in each.items() if summary["second_look"]]
+    no_promise = SECOND_LOOK if len(second) == len(each) else promised.no_promise
+    some = f"Nothing is promised for {', '.join(second)} (second look). " if second and not no_promise else ""
+    return {
+        "targets": list(each),
+        "over": settings.over,
+        **terms_of(settings, first.settings.best),
+        "promise": "" if no_promise else promised.promise,
+        "assumption": "" if no_promise else promised.assumption,
+        "limits": "" if no_promise else some + promised.limits,
+        "no_promise": no_promise,
+        "second_look": bool(second),
+        "bound": _bound(bound, bound_in_words(bound, "their lab's tolerance")),
+        "visits": len(first.visits),
+        "patients": first.visits.patients,
+        "missing": sum(summary["missing"] for summary in each.values()),
+        "released": sum(summary["released"] for summary in each.values()),
+        "withheld": sum(summary["withheld"] for summary in each.values()),
+        "left_out": dict(imputer.left_out_),
+        "labs": {lab: _line(summary, folders[lab]) for lab, summary in each.items()},
+    }
+
+
+def _line(summary: RunSummary, folder: str) -> LabLine:
+    cutoff = summary["cutoffs"][0] if summary["cutoffs"] else None
+    return {
+        "folder": folder,
+        "unit": summary["unit"],
+        "tolerance": summary["tolerance"],
+        "tolerance_in_words": summary["tolerance_in_words"],
+        "measured": summary["measured"],
+        "missing": summary["missing"],
+        "released": summary["released"],
+        "withheld": summary["withheld"],
+        "next_step": summary["next_step"],
+        "cutoff": cutoff["risk"] if cutoff else None,
+        "risky": cutoff["share"] if cutoff else None,
+        "mae": summary["accuracy"]["mae"].get(summary["preset"]),
+        "no_promise": summary["no_promise"],
+        "second_look": summary["second_look"],
+        "seconds": sum(summary["seconds"].values()),
+    }

@@ -1,23 +1,25 @@
-"""Trials: known values are hidden, imputed and released as if nobody had measured them (arrays only)."""
+"""Trials: known values are hidden, imputed and released as if nobody had measured them; of one lab or several."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
 from safeimpute.errors import OptionError
-from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
-from safeimpute.runtime.progress import Progress, part_of, silent
-from safeimpute.selection.calibrate import Calibrated, Range, calibrate, fit_question, fit_system
-from safeimpute.selection.release import Decision, Rule
+from safeimpute.learning.protocol import Estimates, Fitted, join_estimates
+from safeimpute.machine.progress import Progress, part_of, silent
+from safeimpute.machine.resources import side_by_side
+from safeimpute.model.fit import calibrate, fit_question, fit_system
+from safeimpute.selection.calibrated import Calibrated, Range
+from safeimpute.selection.cutoff import Rule
+from safeimpute.selection.questions import ask, draw_roles, question_of
+from safeimpute.selection.release import Decision
+from safeimpute.selection.several import decide_together
 from safeimpute.settings import Settings
-from safeimpute.splits.questions import Question, ask, draw_roles, question_of
-from safeimpute.splits.roles import Roles
-from safeimpute.splits.streams import Stream, generator
-from safeimpute.systems.protocol import Estimates, Fitted, join_estimates
 from safeimpute.tolerance import Tolerance
+from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray, Stream, VisitArrays, generator
 
 TEST_FRACTION = 0.2
 SplitBy = Literal["visits", "patients"]
@@ -31,9 +33,7 @@ class Trial:
     truth: FloatArray  # of every visit that has one, NaN elsewhere
     settings: Settings
     seconds: dict[str, float]
-    alone: FloatArray | None = (
-        None  # preset paper: values of every visit without fallback edges, which serve a release
-    )
+    alone: FloatArray | None = None  # preset paper: values of every visit without fallback edges, which serve a release
     together: Mapping[float, Decision] = field(default_factory=dict)  # by level, decided with other labs
 
     @property
@@ -43,7 +43,6 @@ class Trial:
 
     @property
     def estimates(self) -> Estimates:
-        """Of every visit."""
         return self.calibrated.estimates
 
     def risky(self, tolerance: Tolerance) -> BoolArray:
@@ -51,7 +50,6 @@ class Trial:
         return tolerance.risky(self.estimates.value[self.tested], self.truth[self.tested])
 
     def errors(self) -> tuple[FloatArray, FloatArray]:
-        """Imputed and true values of the tested visits."""
         return self.estimates.value[self.tested], self.truth[self.tested]
 
     def errors_alone(self) -> tuple[FloatArray, FloatArray]:
@@ -60,13 +58,11 @@ class Trial:
         return (value if self.alone is None else self.alone[self.tested]), truth
 
     def release(self, tolerance: Tolerance, alpha: float) -> Decision:
-        """Decide the tested visits."""
         if alpha in self.together:
             return self.together[alpha]
         return self.calibrated.release(tolerance, self.rule(alpha))
 
     def rule(self, alpha: float) -> Rule:
-        """The settings' rule at a level."""
         told = self.settings
         return Rule(told.claim, alpha, told.promise, told.confidence, published=told.preset == "paper")
 
@@ -124,13 +120,12 @@ def run_trials(
         start = time.perf_counter()
         if split_by == "patients":
             if truth is not None:
-                raise OptionError(
-                    "--truth judges the unmeasured visits of all patients: leave out --split patients."
-                )
+                raise OptionError("--truth judges the unmeasured visits of all patients: leave out --split patients.")
             fitted, calibrated = _by_patients(visits, seeded, test_fraction, plausible, device, told, limits)
         else:
             roles = draw_roles(visits, seeded.random_state, 0.0 if truth is not None else test_fraction)
-            fitted, calibrated = _by_visits(visits, seeded, roles, plausible, device, told, limits)
+            question = question_of(visits, seeded, roles)
+            fitted, calibrated = fit_question(visits, question, seeded, plausible, device, told, limits)
         measured = visits.target_values
         known = measured if truth is None else np.where(np.isnan(measured), truth, measured)
         seconds = {**fitted.seconds, "total": time.perf_counter() - start}
@@ -146,19 +141,6 @@ def without_fallback(settings: Settings) -> Settings | None:
     if settings.preset != "paper" or not graph.fallback:
         return None
     return replace(settings, paper=replace(settings.paper, graph=replace(graph, fallback=False)))
-
-
-def _by_visits(
-    visits: VisitArrays,
-    settings: Settings,
-    roles: Roles,
-    plausible: Range | None,
-    device: str,
-    progress: Progress,
-    limits: Sequence[float],
-) -> tuple[Fitted, Calibrated]:
-    question = question_of(visits, settings, roles)
-    return fit_question(visits, question, settings, plausible, device, progress, limits)
 
 
 def _by_patients(
@@ -182,18 +164,36 @@ def _by_patients(
     tested[rng.permutation(patients)[: round(test_fraction * patients)]] = True
     apart = tested[visits.patient]
     measured = ~np.isnan(visits.target_values)
-    fitted = fit_system(_visible(visits.take(~apart), settings), settings, device, progress)
+    nothing_hidden = ask(visits.take(~apart), settings, measured[~apart], ~measured[~apart])
+    fitted = fit_system(nothing_hidden, settings, device, progress)
     assert fitted.frozen is not None  # the preset is best
     there = fitted.frozen.estimate(visits.take(apart), device)
     estimates = join_estimates(len(visits), [(apart, there), (~apart, fitted.estimates)])
     question = ask(visits, settings, measured & ~apart, measured & apart)
-    calibrated = calibrate(
-        question, visits.target_values, estimates, settings, plausible, weigh=False, limits=limits
-    )
+    calibrated = calibrate(question, visits.target_values, estimates, settings, plausible, weigh=False, limits=limits)
     return fitted, calibrated
 
 
-def _visible(visits: VisitArrays, settings: Settings) -> Question:
-    """A table with nothing hidden."""
-    measured = ~np.isnan(visits.target_values)
-    return ask(visits, settings, measured, ~measured)
+Trials = Mapping[str, Sequence[Trial]]  # by lab; the same splits in each
+
+
+def trials_of_labs(
+    run: Callable[[str], list[Trial]], labs: Sequence[str], alphas: Sequence[float], visits: int
+) -> dict[str, list[Trial]]:
+    """Every lab's trials, several labs at once where each is small; decided together where one level is for all."""
+    found = dict(zip(labs, side_by_side(run, labs, visits), strict=True))
+    first = next(iter(found.values()))[0]
+    return _decided_together(found, alphas) if first.settings.over == "cells" else found
+
+
+def _decided_together(trials: Trials, alphas: Sequence[float]) -> dict[str, list[Trial]]:
+    found: dict[str, list[Trial]] = {lab: [] for lab in trials}
+    for split in zip(*trials.values(), strict=True):
+        data_by_lab = {
+            lab: trial.calibrated.selection_data(trial.settings.allowed_error)
+            for lab, trial in zip(trials, split, strict=True)
+        }
+        decisions = {alpha: decide_together(data_by_lab, split[0].rule(alpha)) for alpha in alphas}
+        for lab, trial in zip(trials, split, strict=True):
+            found[lab].append(replace(trial, together={alpha: each[lab] for alpha, each in decisions.items()}))
+    return found

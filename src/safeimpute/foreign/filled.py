@@ -9,12 +9,14 @@ import polars as pl
 
 from safeimpute.errors import ImputedError
 from safeimpute.foreign.hidden import Hidden
-from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
-from safeimpute.records.catalogue import load_catalogue
-from safeimpute.records.checks import days, numbers, require_columns
-from safeimpute.records.tables import to_polars
-from safeimpute.records.visits import subject_names
-from safeimpute.splits.roles import Role
+from safeimpute.learning.roles import Role
+from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.visits.catalogue import load_catalogue
+from safeimpute.visits.checks import numbers, require_columns
+from safeimpute.visits.columns import with_limits
+from safeimpute.visits.dates import days
+from safeimpute.visits.tables import to_polars
+from safeimpute.visits.visits import subject_names
 
 SAME = 1e-4  # a visible value may come back changed by this share of itself: another tool's rounding
 SCALE = 3.0  # a median further off than this factor is another unit
@@ -37,7 +39,7 @@ def read_filled(hidden: Hidden, imputed: Any, columns: Sequence[str] = ()) -> Fi
     visit = _visit_of(hidden, frame)
     read = {name: _per_visit(frame[name], visit, len(hidden.prepared)) for name in (choice.target, *columns)}
     value = read.pop(choice.target)
-    asked = hidden.roles != Role.TRAINING
+    asked = ~np.isin(hidden.roles, (Role.TRAINING, Role.CENSORED))
     _require_rows(hidden, visit, asked)
     _refuse_changed(hidden, value, ~asked)
     if not np.isfinite(value[asked]).any():
@@ -61,9 +63,7 @@ def _visit_of(hidden: Hidden, frame: pl.DataFrame) -> IntArray:
             "visit": np.arange(len(prepared)),
         }
     )
-    given = pl.DataFrame(
-        {"subject": subject_names(frame[choice.subject]), "time": days(frame[choice.time]).round(6)}
-    )
+    given = pl.DataFrame({"subject": subject_names(frame[choice.subject]), "time": days(frame[choice.time]).round(6)})
     found = given.join(kept, on=["subject", "time"], how="left", maintain_order="left")["visit"]
     if strange := found.null_count():
         raise ImputedError(
@@ -77,7 +77,7 @@ def _per_visit(column: pl.Series, visit: IntArray, visits: int) -> FloatArray:
     """The mean over a visit's rows; text such as R's NA counts as empty."""
     if column.dtype == pl.String:
         column = column.str.strip_chars().replace({"NA": None, "NaN": None, "": None})
-    given = numbers(column, "filled in")
+    given = numbers(with_limits(column.to_frame(), [column.name])[column.name], "filled in")
     there = ~np.isnan(given)
     count = np.bincount(visit[there], minlength=visits)
     total = np.bincount(visit[there], weights=given[there], minlength=visits)

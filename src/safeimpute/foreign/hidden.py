@@ -1,6 +1,7 @@
 """`hide`: the visits with some measured values taken out, and what was taken out kept apart for `release`."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -9,16 +10,15 @@ import numpy as np
 import polars as pl
 
 from safeimpute.errors import ModelFolderError, OptionError, VisitsError
-from safeimpute.records.arrays import BoolArray, FloatArray, VisitArrays
-from safeimpute.records.columns import DRAWN, KNOWN, ColumnChoice
-from safeimpute.records.tables import like, to_polars
-from safeimpute.records.units import column_choice, require_plausible, target_unit
-from safeimpute.records.visits import Visits, looks_fingerprint, prepare_visits
-from safeimpute.runtime.files import finished_folder
+from safeimpute.learning.roles import Role, Roles, split_visits
+from safeimpute.machine.files import finished_folder
+from safeimpute.selection.questions import Question, ask
 from safeimpute.settings import Settings, make_settings
-from safeimpute.splits.questions import Question, ask
-from safeimpute.splits.roles import Role, Roles, split_visits
-from safeimpute.splits.streams import Stream, generator
+from safeimpute.visits.arrays import BoolArray, FloatArray, Stream, VisitArrays, generator
+from safeimpute.visits.columns import COMPANIONS, ColumnChoice
+from safeimpute.visits.tables import like, to_polars
+from safeimpute.visits.units import column_choice, require_known_units, target_unit
+from safeimpute.visits.visits import Visits, looks_fingerprint, prepare_visits
 
 FORMAT = 1
 RECORD, TABLE, ANSWERS = "hidden.json", "visits", "answers.parquet"
@@ -124,8 +124,8 @@ class Hidden:
         return found
 
 
-def _choice(stored: dict[str, Any]) -> ColumnChoice:
-    read: dict[str, Any] = {n: tuple(each) if isinstance(each, list) else each for n, each in stored.items()}
+def _choice(stored: Mapping[str, Any]) -> ColumnChoice:
+    read: Any = {name: tuple(each) if isinstance(each, list) else each for name, each in stored.items()}
     return ColumnChoice(**read)
 
 
@@ -135,6 +135,7 @@ def _answers(kept: pl.DataFrame, shown: pl.DataFrame, choice: ColumnChoice) -> t
     answers = np.full(len(arrays), np.nan)
     answers[visit] = kept["value"].to_numpy()
     roles = np.where(np.isnan(arrays.target_values), Role.UNMEASURED, Role.TRAINING).astype(np.int8)
+    roles[arrays.target_censored] = Role.CENSORED
     roles[visit] = kept["role"].to_numpy()
     return answers, roles
 
@@ -180,14 +181,12 @@ def hide(
         The table cannot be used, and why.
     """
     if not (0 < validation < 1 and 0 < calibration < 1 and validation + calibration < 1):
-        raise OptionError(
-            "validation and calibration are shares above 0 that leave some of the values visible."
-        )
+        raise OptionError("validation and calibration are shares above 0 that leave some of the values visible.")
     settings = make_settings(
         **{"target": target, "tolerance": 1.0, "fdr": 0.5, "random_state": random_state, **columns}
     )
     measured = prepare_visits(visits, column_choice(settings))
-    require_plausible(settings.target, target_unit(settings), measured.arrays.target_values)
+    require_known_units(settings, measured.arrays)
     shares = (1 - validation - calibration, validation, calibration)
     roles = _draw(measured.arrays, settings.random_state, shares)
     hidden = np.isin(roles, (Role.VALIDATION, Role.CALIBRATION))
@@ -204,9 +203,10 @@ def hide(
 
 def _draw(arrays: VisitArrays, seed: int, shares: tuple[float, float, float]) -> Roles:
     known = ~np.isnan(arrays.target_values)
-    if known.all():
+    if (known | arrays.target_censored).all():
         raise VisitsError("the target is measured at every visit: there is nothing to impute.")
     roles = split_visits(known, generator(seed, Stream.SPLIT), fractions=shares)
+    roles[arrays.target_censored] = Role.CENSORED
     fewest = min(int((roles == role).sum()) for role in (Role.VALIDATION, Role.CALIBRATION))
     if fewest < FEWEST_HIDDEN:
         raise VisitsError(
@@ -223,6 +223,6 @@ def _as_read(visits: Visits, target: str, subject: str, time: str) -> ColumnChoi
 
 
 def _emptied(frame: pl.DataFrame, target: str, rows: BoolArray) -> pl.DataFrame:
-    """The target and its clocks empty in some rows: a clock left behind would tell hidden from never measured."""
-    names = [name for name in (target, target + KNOWN, target + DRAWN) if name in frame.columns]
+    """The target and its companions empty in some rows: one left behind would tell hidden from never measured."""
+    names = [target, *(target + ending for ending in COMPANIONS if target + ending in frame.columns)]
     return frame.with_columns(pl.when(~pl.Series(rows)).then(pl.col(name)).alias(name) for name in names)

@@ -1,17 +1,16 @@
-"""The risk of values another imputer gave, learnt from its errors at validation visits (arrays only)."""
+"""The risk of another tool's values, learnt from their errors at validation visits (arrays only)."""
 
 import numpy as np
 
-from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.learning.best.blend import Blended
+from safeimpute.learning.best.evidence import learn_source, read_evidence
+from safeimpute.learning.best.fold_model import fit_risk, risk_features
+from safeimpute.learning.protocol import Estimates, Imputation
+from safeimpute.learning.roles import Task
+from safeimpute.learning.trees import FINE, patient_folds
 from safeimpute.settings import BestSettings
-from safeimpute.splits.roles import Task
-from safeimpute.splits.streams import Stream, generator
-from safeimpute.systems.best.blend import Blended
-from safeimpute.systems.best.evidence import learn_source, read_evidence
-from safeimpute.systems.best.risk import fit_risk, risk_features
-from safeimpute.systems.protocol import Estimates, Imputation
-from safeimpute.systems.trees import FINE, patient_folds
 from safeimpute.tolerance import Tolerance
+from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray, Stream, generator
 
 FOLDS = 5
 

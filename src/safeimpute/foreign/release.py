@@ -1,7 +1,7 @@
 """`release`: values another tool filled in, ranked by a risk, and released under the same promises as our own."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,24 +13,24 @@ from safeimpute.errors import GuaranteeRefused, ImputedError, OptionError
 from safeimpute.foreign.filled import Filled, read_filled
 from safeimpute.foreign.hidden import FEWEST_HIDDEN, Hidden
 from safeimpute.foreign.ranking import rank_by_validation
-from safeimpute.records.imputations import imputation_table
-from safeimpute.records.looks import look_of
-from safeimpute.records.tables import like, to_polars
-from safeimpute.records.units import decision_limits, plausible_range
-from safeimpute.records.writers.guarded_csv import write_csv
-from safeimpute.runtime.files import finished_folder
-from safeimpute.runtime.looks import Look, earlier_looks, is_second_look, record_look
+from safeimpute.learning.protocol import Estimates, Imputation
+from safeimpute.machine.files import finished_folder
+from safeimpute.machine.looks_log import Look, earlier_looks, is_second_look, look_of, record_look
+from safeimpute.model.fit import calibrate
 from safeimpute.selection.bounds import Bound
-from safeimpute.selection.calibrate import Calibrated, calibrate
-from safeimpute.selection.claims import Promised, bound_in_words, promise_in_words, without_promise
+from safeimpute.selection.calibrated import Calibrated
+from safeimpute.selection.claims import SECOND_LOOK, Promised, bound_in_words, promise_in_words, without_promise
+from safeimpute.selection.cutoff import rule_of
 from safeimpute.selection.reasons import NOT_FILLED, OUT_OF_RANGE
-from safeimpute.selection.release import Decision, rule_of
+from safeimpute.selection.release import Decision
 from safeimpute.settings import Settings, make_settings
-from safeimpute.systems.protocol import Estimates, Imputation
+from safeimpute.visits.columns import with_limits
+from safeimpute.visits.imputations import imputation_table
+from safeimpute.visits.tables import like, to_polars, write_csv
+from safeimpute.visits.units import decision_limits, plausible_range
 
 CLAIMS = ("visits", "unmeasured")
 FOLDER = "release"  # inside hide's: it says that the calibration errors have been used
-SECOND = "the levels were chosen after looking at the same visits"
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,7 @@ def release(
     return result
 
 
-def _decided(
-    found: Hidden, imputed: Any, settings: Settings, risk: str | None, signals: Sequence[str]
-) -> Release:
+def _decided(found: Hidden, imputed: Any, settings: Settings, risk: str | None, signals: Sequence[str]) -> Release:
     """Rank, calibrate, decide: from here on the calibration errors have been used."""
     names = [*([risk] if risk else []), *signals]
     filled = read_filled(found, imputed, names)
@@ -148,7 +146,7 @@ def _decided(
     )
 
 
-def _settings(hidden: Hidden, tolerance: float | str, fdr: float, promise: dict[str, Any]) -> Settings:
+def _settings(hidden: Hidden, tolerance: float | str, fdr: float, promise: Mapping[str, Any]) -> Settings:
     facts = hidden.facts
     known = {"claim", "promise", "confidence", "groups", "risk_cap", "interval"}
     if unknown := sorted(set(promise) - known):
@@ -210,16 +208,14 @@ def _calibrated(hidden: Hidden, estimates: Estimates, settings: Settings) -> Cal
 def _promised(hidden: Hidden, calibrated: Calibrated, decision: Decision, settings: Settings) -> Promised:
     if decision.refused:
         return without_promise(decision.refused)
-    if hidden.folder is not None:
-        look = _look(hidden, settings, hidden.folder)
-        if is_second_look(earlier_looks(hidden.folder, look.fingerprint, look.target), look):
-            return without_promise(SECOND)
+    if hidden.folder is not None and is_second_look(earlier_looks(), _look(hidden, settings)):
+        return without_promise(SECOND_LOOK)
     columns = () if calibrated.measuring is None else calibrated.measuring.columns
     return promise_in_words(settings, hidden.facts.unit, columns)
 
 
-def _look(hidden: Hidden, settings: Settings, folder: Path) -> Look:
-    return look_of(settings, hidden.facts.fingerprint, folder.name, "another tool")
+def _look(hidden: Hidden, settings: Settings) -> Look:
+    return look_of(vars(settings), hidden.facts.fingerprint, hidden.prepared.fingerprint, "another tool")
 
 
 def _table(hidden: Hidden, calibrated: Calibrated, decision: Decision, settings: Settings) -> pl.DataFrame:
@@ -247,7 +243,7 @@ def _filled_in(hidden: Hidden, calibrated: Calibrated, decision: Decision) -> pl
     released[calibrated.candidates[decision.released]] = True
     value = np.where(released, calibrated.estimates.value, value)
     row = hidden.prepared.row_visit
-    return to_polars(hidden.visits).with_columns(
+    return with_limits(to_polars(hidden.visits), [target]).with_columns(
         pl.Series(target, value[row]).fill_nan(None), pl.Series(f"{target}_released", released[row])
     )
 
@@ -267,4 +263,4 @@ def _write(folder: Path, result: Release, hidden: Hidden) -> None:
         content = {**result.summary(), "config": asdict(result.settings)}
         text = json.dumps(content, indent=2, default=str)
         (partial / "release.json").write_text(text + "\n", encoding="utf-8")
-    record_look(folder, _look(hidden, result.settings, folder))
+    record_look(_look(hidden, result.settings))

@@ -1,15 +1,14 @@
 """The report's last sections as plain data: the visits as they came, and the model card."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from safeimpute.evaluation.data_profile import DataProfile
 from safeimpute.evaluation.run_summary import RunSummary
-from safeimpute.report.charts import holds_the_rest
-from safeimpute.report.manifest import InputRecord, Manifest
+from safeimpute.machine.files import plain_text
+from safeimpute.report.charts import holds_the_rest, pixel_strip
 from safeimpute.report.palette import NBSP, number, percent
-from safeimpute.report.svg import pixel_strip
-from safeimpute.runtime.text import plain_text
+from safeimpute.report.run_folder import InputRecord, Manifest
 
 MOST_LABS = 40
 METHODS = {
@@ -40,7 +39,14 @@ NOT_FOR = (
 )
 
 
-def data_content(data: DataProfile, source: InputRecord) -> dict[str, Any]:
+class ModelCard(TypedDict):
+    """What a model is for, what it came from, and every setting, as named rows."""
+
+    rows: list[tuple[str, str]]
+    configuration: list[tuple[str, str]]
+
+
+def data_content(data: DataProfile, source: InputRecord) -> dict[str, object]:
     """Rows, columns, and what was measured at which visits."""
     labs = sorted(zip(data["labs"], zip(*data["heat_map"], strict=True), strict=True), key=lambda lab: lab[0])
     labs.sort(key=lambda lab: -data["observed_share"][lab[0]])
@@ -65,22 +71,18 @@ def data_content(data: DataProfile, source: InputRecord) -> dict[str, Any]:
         ],
         "more_labs": max(0, len(labs) - MOST_LABS),
         "attributes": [plain_text(name, 60) for name in data["attributes"]],
-        "fine": [plain_text(name, 60) for name in data["fine"]],
+        "high_cardinality": [plain_text(name, 60) for name in data["high_cardinality"]],
         "rest_of_visits": holds_the_rest(data["visits_per_patient"]["edges"]),
         "rest_of_gaps": holds_the_rest(data["gap_days"]["edges"]),
         "ignored": sorted((plain_text(name, 60), plain_text(why)) for name, why in data["ignored"].items()),
     }
 
 
-def model_card(summary: RunSummary, manifest: Manifest) -> dict[str, Any]:
+def model_card(summary: RunSummary, manifest: Manifest) -> ModelCard:
     """What it is for and not for, the data, the method, and every setting."""
     config, source = manifest["config"], manifest["input"]
     versions = {"safeimpute": manifest["safeimpute"], "Python": manifest["python"], **manifest["packages"]}
-    file = (
-        f"{plain_text(source['file'])}, SHA-256 {source['sha256']}"
-        if source["file"]
-        else "bundled or in memory"
-    )
+    file = f"{plain_text(source['file'])}, SHA-256 {source['sha256']}" if source["file"] else "bundled or in memory"
     selection = BY_HOLD_OUT if summary["claim"] == "visits" else BY_LEDGER
     seconds = (f"{stage} {seconds:.1f}{NBSP}s" for stage, seconds in summary["seconds"].items())
     data = f"{summary['data']['visits']:,} visits of {summary['data']['patients']:,} patients"

@@ -1,16 +1,15 @@
 """The report's words and tables from a run's summary and manifest: plain data for the template to render."""
 
-from typing import Any
-
-from safeimpute.evaluation.run_summary import Distribution, MeasuringSummary, RunSummary
-from safeimpute.evaluation.subgroups import GroupOutcome
-from safeimpute.records.catalogue_facts import lab_title
+from safeimpute.evaluation.data_profile import MeasuringSummary
+from safeimpute.evaluation.release_profile import Distribution, GroupOutcome
+from safeimpute.evaluation.run_summary import RunSummary
+from safeimpute.machine.files import plain_text
 from safeimpute.report.background import data_content, model_card
-from safeimpute.report.doubts import bound_width, next_step, sensitivity_words
-from safeimpute.report.manifest import Manifest
 from safeimpute.report.palette import number, percent, quantity, sentence
-from safeimpute.runtime.text import plain_text
+from safeimpute.report.run_folder import Manifest
+from safeimpute.visits.catalogue import lab_title
 
+Section = dict[str, object]  # of the page, as its template reads it
 MOST_COLUMNS = 40
 THIS_RUN = "this run"
 NOT_PROMISED = (
@@ -27,8 +26,7 @@ NOT_WEIGHED = (
 )
 
 
-def page_content(summary: RunSummary, manifest: Manifest) -> dict[str, Any]:
-    """Everything the page says apart from its charts."""
+def page_content(summary: RunSummary, manifest: Manifest) -> Section:
     return {
         "target": plain_text(summary["target"], 60),
         "title": plain_text(lab_title(summary["target"]), 60),
@@ -72,9 +70,7 @@ def answer(summary: RunSummary) -> str:
     if not released:
         return f"Of {missing:,} {values}, none can be released; all {summary['withheld']:,} are withheld."
     share = percent(released / missing)
-    return (
-        f"Of {missing:,} {values}, {released:,} ({share}) are released and {summary['withheld']:,} withheld."
-    )
+    return f"Of {missing:,} {values}, {released:,} ({share}) are released and {summary['withheld']:,} withheld."
 
 
 def _setting(summary: RunSummary) -> str:
@@ -103,7 +99,7 @@ def _calibrated_by(summary: RunSummary) -> str:
     return f"{measured}; all are used, and each was also imputed as if it were missing, which decides the release"
 
 
-def _release_bar(summary: RunSummary) -> list[dict[str, Any]]:
+def _release_bar(summary: RunSummary) -> list[Section]:
     missing = max(summary["missing"], 1)
     counts = {"released": summary["released"], "withheld": summary["withheld"]}
     return [
@@ -128,7 +124,7 @@ def _withheld_reasons(summary: RunSummary) -> list[dict[str, str]]:
     ]
 
 
-def _promise(summary: RunSummary) -> dict[str, Any]:
+def _promise(summary: RunSummary) -> Section:
     """The three cards: what is promised, under which assumption, and what is not; or that nothing is, and why."""
     if not summary["no_promise"]:
         cards = {key: sentence(summary[key]) for key in ("promise", "assumption", "limits")}
@@ -149,13 +145,13 @@ def _promise(summary: RunSummary) -> dict[str, Any]:
     }
 
 
-def _measuring(measuring: MeasuringSummary | None) -> dict[str, Any] | None:
+def _measuring(measuring: MeasuringSummary | None) -> Section | None:
     if measuring is None:
         return None
     columns = [plain_text(name, 40) for name in measuring["columns"]]
     return {
         "words": sentence(measuring["words"]),
-        "worth": sentence(measuring["worth"]),
+        "effective_size": sentence(measuring["effective_size"]),
         "off_by": f"{100 * measuring['miscalibration']:.0f}",
         "reasons": [
             {
@@ -189,7 +185,7 @@ def _curve_about(summary: RunSummary) -> str:
     )
 
 
-def _curve_rows(summary: RunSummary) -> list[dict[str, Any]]:
+def _curve_rows(summary: RunSummary) -> list[Section]:
     return [
         {
             "chosen": point["fdr"] == summary["fdr"],
@@ -207,7 +203,6 @@ def _curve_rows(summary: RunSummary) -> list[dict[str, Any]]:
 
 
 def _group_rows(summary: RunSummary) -> list[list[str]]:
-    """One row per group within which the level holds."""
     return [
         [
             plain_text(each["group"], 300),
@@ -220,9 +215,9 @@ def _group_rows(summary: RunSummary) -> list[list[str]]:
     ]
 
 
-def _gathering(summary: RunSummary) -> list[dict[str, Any]]:
+def _gathering(summary: RunSummary) -> list[Section]:
     """Where risky values gather at the run's own level: one table per way to group."""
-    tables = []
+    tables: list[Section] = []
     for by in summary["gathering"]:
         rows = []
         for group in by["groups"]:
@@ -249,7 +244,7 @@ def _share(share: float | None) -> str:
     return "too few" if share is None else percent(share)
 
 
-def _distribution(summary: RunSummary) -> dict[str, Any] | None:
+def _distribution(summary: RunSummary) -> Section | None:
     """What the release does to the distribution, in sentences and by fifths of the imputed value."""
     found, unit = summary["distribution"], summary["unit"]
     if not summary["released"]:
@@ -323,7 +318,7 @@ def _alignment_rows(summary: RunSummary) -> list[list[str]]:
     ]
 
 
-def _accuracy(summary: RunSummary) -> list[dict[str, Any]]:
+def _accuracy(summary: RunSummary) -> list[Section]:
     errors = summary["accuracy"]["mae"]
     worst = max(errors.values(), default=0.0) or 1.0
     return [
@@ -337,7 +332,7 @@ def _accuracy(summary: RunSummary) -> list[dict[str, Any]]:
     ]
 
 
-def _subgroups(summary: RunSummary) -> list[dict[str, Any]]:
+def _subgroups(summary: RunSummary) -> list[Section]:
     return [
         {
             "title": plain_text(entry["title"], 60),
@@ -347,7 +342,7 @@ def _subgroups(summary: RunSummary) -> list[dict[str, Any]]:
     ]
 
 
-def _subgroup(group: GroupOutcome, unit: str | None) -> dict[str, Any]:
+def _subgroup(group: GroupOutcome, unit: str | None) -> Section:
     share = group["released"] / group["missing"] if group["missing"] else None
     return {
         "group": plain_text(group["group"], 60),
@@ -360,3 +355,39 @@ def _subgroup(group: GroupOutcome, unit: str | None) -> dict[str, Any]:
         "risky": "too few" if group["risky"] is None else percent(group["risky"]),
         "risky_passing": "too few" if group["risky_passing"] is None else percent(group["risky_passing"]),
     }
+
+
+def next_step(summary: RunSummary) -> str:
+    """The nearest setting that would have released, where nothing was; empty elsewhere."""
+    return "" if summary["released"] or not summary["missing"] else sentence(summary["next_step"])
+
+
+def bound_width(summary: RunSummary) -> float | None:
+    """How much of the released values may be unacceptable, in percent of the bar."""
+    bound = summary["bound"]
+    return round(100 * bound["risky"] / bound["values"], 2) if bound["values"] else None
+
+
+def sensitivity_words(summary: RunSummary) -> str:
+    """How strong an unseen reason it takes to empty the release, in one sentence; empty where it was not asked."""
+    rows = sorted(summary["sensitivity"], key=lambda row: row["gamma"])
+    if not rows or not summary["released"]:
+        return ""
+    doubted = [row for row in rows if row["gamma"] > 1]
+    kept = [row for row in doubted if row["released"]]
+    gone = next((row for row in doubted if not row["released"]), None)
+    said = []
+    if kept:
+        last = kept[-1]
+        said.append(
+            f"were these odds off by a factor of {last['gamma']:g} either way, {last['released']:,} of the "
+            f"{summary['released']:,} values could still be released"
+        )
+    if gone:
+        said.append(
+            f"by a factor of {gone['gamma']:g} none could"
+            if kept
+            else f"a factor of {gone['gamma']:g} would already leave none"
+        )
+    words = "; ".join(said)
+    return f"{words[:1].upper()}{words[1:]}." if words else ""

@@ -9,10 +9,10 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 
 from safeimpute.evaluation.data_profile import CountHistogram, DataProfile
+from safeimpute.machine.files import plain_text
 from safeimpute.report.charts import holds_the_rest
 from safeimpute.report.figure_style import count_axis, in_percent, one_panel, thousands
 from safeimpute.report.palette import CATEGORIES, MEASURED, NOT_MEASURED, RELEASED, percent
-from safeimpute.runtime.text import plain_text
 
 LONGEST_NAME = 22
 
@@ -21,12 +21,8 @@ def draw_all(data: DataProfile) -> dict[str, Callable[[], Figure | None]]:
     """The figures of a data profile, by file name."""
     return {
         "missingness_heat_map": lambda: missingness_heat_map(data),
-        "visits_per_patient": lambda: counts(
-            data["visits_per_patient"], "Visits per patient", "Patients", 0.5
-        ),
-        "gaps_between_visits": lambda: counts(
-            data["gap_days"], "Days between visits", "Pairs of consecutive visits"
-        ),
+        "visits_per_patient": lambda: counts(data["visits_per_patient"], "Visits per patient", "Patients", 0.5),
+        "gaps_between_visits": lambda: counts(data["gap_days"], "Days between visits", "Pairs of consecutive visits"),
         "visit_missingness": lambda: visit_missingness(data["visit_missingness"], data["labs"]),
         "cumulative_missingness": lambda: cumulative_missingness(data["visit_missingness"], data["labs"]),
     }
@@ -39,9 +35,7 @@ def missingness_heat_map(data: DataProfile) -> Figure:
     figure, axes = one_panel(max(4.6, 1.8 + 0.6 * len(labs)), 6.0)
     colours = LinearSegmentedColormap.from_list("measured", [NOT_MEASURED, MEASURED])
     extent = (-0.5, len(labs) - 0.5, visits, 0)
-    image = axes.imshow(
-        shares, aspect="auto", cmap=colours, vmin=0, vmax=1, extent=extent, interpolation="nearest"
-    )
+    image = axes.imshow(shares, aspect="auto", cmap=colours, vmin=0, vmax=1, extent=extent, interpolation="nearest")
     names = [f"{plain_text(name, LONGEST_NAME)} ({percent(data['observed_share'][name])})" for name in labs]
     axes.set_xticks(range(len(labs)), names, rotation=40, ha="right", rotation_mode="anchor")
     axes.grid(visible=False)
@@ -69,9 +63,7 @@ def counts(histogram: CountHistogram, label: str, what: str, centre: float = 0.0
     return figure
 
 
-def cumulative_missingness(
-    patients: Sequence[Sequence[dict[str, float]]], labs: Sequence[str]
-) -> Figure | None:
+def cumulative_missingness(patients: Sequence[Sequence[dict[str, float]]], labs: Sequence[str]) -> Figure | None:
     """The paper's form: a bar per sampled patient, a segment per visit as high as the share of labs missing there."""
     if not patients:
         return None
@@ -80,9 +72,7 @@ def cumulative_missingness(
     shades = LinearSegmentedColormap.from_list("visits", [NOT_MEASURED, RELEASED, MEASURED])
     bottom = np.zeros(len(patients))
     for number in range(longest):
-        height = np.array(
-            [_missing(visits[number], labs) if number < len(visits) else 0.0 for visits in patients]
-        )
+        height = np.array([_missing(visits[number], labs) if number < len(visits) else 0.0 for visits in patients])
         colour = shades(number / max(longest - 1, 1))
         axes.bar(_letters(len(patients)), height, 0.8, bottom, color=colour, edgecolor="white", linewidth=0.4)
         bottom += height

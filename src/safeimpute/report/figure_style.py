@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from safeimpute.machine.files import finished_file
 from safeimpute.report.palette import GRID, INK, MUTED
-from safeimpute.runtime.files import finished_file
 
 DPI = 200
 _STYLE: Any = {
@@ -54,14 +54,12 @@ def one_panel(width: float = 6.4, height: float = 4.0) -> tuple[Figure, Axes]:
 
 
 def in_percent(axes: Axes, *, x: bool = False, y: bool = False) -> None:
-    """Shares of one shown as percentages."""
     for axis, wanted in ((axes.xaxis, x), (axes.yaxis, y)):
         if wanted:
             axis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
 
 
 def count_axis(axes: Axes, *, x: bool = False, y: bool = True, most: int = 8) -> None:
-    """Ticks at whole numbers only."""
     for axis, wanted in ((axes.xaxis, x), (axes.yaxis, y)):
         if wanted:
             axis.set_major_locator(MaxNLocator(most, integer=True, steps=[1, 2, 5, 10]))
@@ -75,15 +73,11 @@ def thousands(axes: Axes, *, x: bool = False) -> None:
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """PNG for slides, SVG for print; neither carries a date or a version."""
-    metadata: dict[str, dict[str, Any]] = {
-        "png": {"Software": None},
-        "svg": {"Date": None, "Creator": None},
-    }
     paths = []
-    for kind, tags in metadata.items():
+    for kind, tags in {"png": ("Software",), "svg": ("Date", "Creator")}.items():
         path = folder / f"{name}.{kind}"
         with finished_file(path) as partial, styled():
-            figure.savefig(partial, format=kind, dpi=DPI, metadata=tags)
+            figure.savefig(partial, format=kind, dpi=DPI, metadata=dict.fromkeys(tags))
             figure.set_layout_engine("none")  # laid out once, for all kinds
         paths.append(path)
     return paths

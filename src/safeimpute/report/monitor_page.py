@@ -11,31 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from safeimpute.evaluation.monitor_summary import MonitorSummary, ShareRow, in_words
+from safeimpute.machine.files import finished_file
 from safeimpute.report.figure_style import in_percent, save, styled
+from safeimpute.report.html import resource
 from safeimpute.report.palette import CATEGORIES, ERROR, INK, MEASURED, MUTED
-from safeimpute.runtime.files import finished_file
 
 PICTURE = "monitor"
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Monitoring of {{ summary.target }}</title>
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<style>body{font:16px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;color:{{ ink }}}
-table{border-collapse:collapse;margin:1rem 0}td,th{padding:.2rem .8rem .2rem 0;text-align:right}
-td:first-child,th:first-child{text-align:left}th{border-bottom:1px solid {{ muted }}}img{max-width:100%}
-.alarm{border-left:.4rem solid #b3261e;padding-left:1rem}
-.calm{border-left:.4rem solid #2e7d32;padding-left:1rem}</style>
-</head><body><h1>Does the promise for {{ summary.target }} still hold?</h1>
-<div class="{{ 'alarm' if summary.alarm else 'calm' }}">{% for line in lines %}<p>{{ line }}</p>{% endfor %}</div>
-<img alt="Share of unacceptable values by month, and the evidence of the tests"
-src="data:image/png;base64,{{ picture }}">
-{% for title, rows in tables %}<h2>{{ title }}</h2><table><tr><th></th><th>values below the cut-off</th>
-<th>unacceptable</th><th>90 % interval</th></tr>{% for row in rows %}<tr><td>{{ row[0] }}</td><td>{{ row[1] }}</td>
-<td>{{ row[2] }}</td><td>{{ row[3] }}</td></tr>{% endfor %}</table>{% endfor %}
-<h2>Tests</h2><table><tr><th></th><th>entries</th><th>largest evidence</th><th>alarm at</th></tr>
-{% for test in summary.tests %}<tr><td>{{ test.name }}</td><td>{{ test.entries }}</td>
-<td>{{ '%.3g'|format(test.evidence) }}</td><td>{{ '%.0f'|format(test.alarm_at) }}</td></tr>{% endfor %}</table>
-</body></html>
-"""
 
 
 def write_monitor_report(folder: Path, summary: MonitorSummary) -> list[Path]:
@@ -55,7 +36,6 @@ def write_monitor_report(folder: Path, summary: MonitorSummary) -> list[Path]:
 
 
 def monitor_markdown(summary: MonitorSummary) -> str:
-    """The report as plain text."""
     parts = [
         f"# Does the promise for {summary['target']} still hold?",
         "",
@@ -65,13 +45,7 @@ def monitor_markdown(summary: MonitorSummary) -> str:
     head = ["| | values below the cut-off | unacceptable | 90 % interval |", "| --- | ---: | ---: | ---: |"]
     for title, rows in _tables(summary):
         parts += ["", f"## {title}", "", *head, *(f"| {' | '.join(row)} |" for row in rows)]
-    parts += [
-        "",
-        "## Tests",
-        "",
-        "| | entries | largest evidence | alarm at |",
-        "| --- | ---: | ---: | ---: |",
-    ]
+    parts += ["", "## Tests", "", "| | entries | largest evidence | alarm at |", "| --- | ---: | ---: | ---: |"]
     parts += [
         f"| {test['name']} | {test['entries']:,} | {test['evidence']:.3g} | {test['alarm_at']:.0f} |"
         for test in summary["tests"]
@@ -80,8 +54,7 @@ def monitor_markdown(summary: MonitorSummary) -> str:
 
 
 def monitor_html(summary: MonitorSummary, picture: bytes) -> str:
-    """The report as one page that opens offline."""
-    template = Environment(autoescape=True, undefined=StrictUndefined).from_string(PAGE)
+    template = Environment(autoescape=True, undefined=StrictUndefined).from_string(resource("monitor.html.j2"))
     return template.render(
         summary=summary,
         lines=in_words(summary),

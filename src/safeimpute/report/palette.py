@@ -2,7 +2,7 @@
 
 import math
 
-from safeimpute.runtime.text import plain_text
+from safeimpute.machine.files import plain_text
 
 # Okabe and Ito's palette: told apart under every common colour-vision deficiency, and by lightness in grey.
 RELEASED = "#0072B2"
@@ -50,5 +50,4 @@ def number(value: float) -> str:
 
 
 def quantity(value: float, unit: str | None) -> str:
-    """A number with its unit."""
     return f"{number(value)}{NBSP}{plain_text(unit, 16)}" if unit else number(value)

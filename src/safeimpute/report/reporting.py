@@ -11,11 +11,10 @@ from typing import cast
 
 from safeimpute.evaluation.drawn_run import DrawsSummary
 from safeimpute.evaluation.run_summary import RunSummary
+from safeimpute.machine.files import plain_text
 from safeimpute.report.background import INTENDED_USE, METHODS, NOT_FOR, model_card
-from safeimpute.report.manifest import Manifest
 from safeimpute.report.palette import NBSP, number, percent, quantity
-from safeimpute.report.run_folder import read_manifest, read_summary
-from safeimpute.runtime.text import plain_text
+from safeimpute.report.run_folder import Manifest, read_manifest, read_summary
 
 AUTHOR = "**For the author:**"
 FAIRNESS = (
@@ -26,15 +25,11 @@ Item = tuple[str, str]  # what is asked, what the run answers
 
 
 def write_reporting(folder: Path) -> None:
-    """Write both pages beside a run's results."""
     summary, manifest = read_summary(folder), read_manifest(folder)
     drawn = None
     if (folder / "draws.json").is_file():
         drawn = cast("DrawsSummary", json.loads((folder / "draws.json").read_text(encoding="utf-8")))
-    pages = {
-        "reporting.md": reporting_page(summary, manifest, drawn),
-        "model_card.md": card_page(summary, manifest),
-    }
+    pages = {"reporting.md": reporting_page(summary, manifest, drawn), "model_card.md": card_page(summary, manifest)}
     for name, text in pages.items():
         (folder / name).write_text(text.replace(NBSP, " "), encoding="utf-8")
 
@@ -95,10 +90,7 @@ def _tarmos(summary: RunSummary, drawn: DrawsSummary | None) -> list[Item]:
             f"{AUTHOR} complete records, draws pooled, and shifted draws, side by side.",
         ),
         ("3b. Results of the sensitivity analysis", _sensitivity(summary, drawn)),
-        (
-            "3c. Read in the light of what is missing",
-            f"{AUTHOR} what the missing values could change, clinically.",
-        ),
+        ("3c. Read in the light of what is missing", f"{AUTHOR} what the missing values could change, clinically."),
     ]
 
 
@@ -109,10 +101,7 @@ def _tripod(summary: RunSummary, manifest: Manifest, drawn: DrawsSummary | None)
             "3c. Known inequalities between groups",
             f"{AUTHOR} which groups are cared for or measured differently, and why.",
         ),
-        (
-            "5a. Source of the data",
-            f"{_source(manifest)}. {AUTHOR} how patients came in, and whom they stand for.",
-        ),
+        ("5a. Source of the data", f"{_source(manifest)}. {AUTHOR} how patients came in, and whom they stand for."),
         ("7. Preparation of the data", _preparation(summary, manifest)),
         (
             "10. Size of the study",
@@ -129,10 +118,7 @@ def _tripod(summary: RunSummary, manifest: Manifest, drawn: DrawsSummary | None)
             f"{_amounts(summary)} {AUTHOR} a table of characteristics, with what is missing in each.",
         ),
         ("23a. Performance, also in groups", f"{_accuracy(summary)} {_groups(summary)}"),
-        (
-            "25. Reading the results, fairness included",
-            f"{AUTHOR} what differences between groups mean for use.",
-        ),
+        ("25. Reading the results, fairness included", f"{AUTHOR} what differences between groups mean for use."),
         ("26. Limits", _limits(summary)),
         (
             "27a. When inputs are poor or absent",
@@ -194,9 +180,7 @@ def _handling(summary: RunSummary, drawn: DrawsSummary | None) -> str:
 
 def _auxiliary(summary: RunSummary) -> str:
     data = summary["data"]
-    names = [
-        plain_text(name, 40) for name in (*data["labs"], *data["attributes"]) if name != summary["target"]
-    ]
+    names = [plain_text(name, 40) for name in (*data["labs"], *data["attributes"]) if name != summary["target"]]
     left = ", ".join(plain_text(name, 40) for name in data["ignored"]) or "none"
     return (
         f"Imputed from: {', '.join(names) or 'time alone'}, times of visits and the patient's other values. Left out: "
@@ -256,18 +240,12 @@ def _sensitivity(summary: RunSummary, drawn: DrawsSummary | None) -> str:
 
 def _source(manifest: Manifest) -> str:
     source = manifest["input"]
-    return (
-        f"{plain_text(source['file'])}, SHA-256 {source['sha256']}"
-        if source["file"]
-        else "bundled or in memory"
-    )
+    return f"{plain_text(source['file'])}, SHA-256 {source['sha256']}" if source["file"] else "bundled or in memory"
 
 
 def _preparation(summary: RunSummary, manifest: Manifest) -> str:
     source = manifest["input"]
-    dropped = (
-        ", ".join(f"{count:,} {plain_text(why)}" for why, count in source["dropped_rows"].items()) or "none"
-    )
+    dropped = ", ".join(f"{count:,} {plain_text(why)}" for why, count in source["dropped_rows"].items()) or "none"
     return (
         f"{source['rows']:,} rows read, {source['merged_rows']:,} merged with a row of the same patient and time; "
         f"dropped: {dropped}; {summary['data']['visits']:,} visits remain. {AUTHOR} whether alike in all groups."
@@ -332,6 +310,4 @@ def _risky(summary: RunSummary) -> str:
     if share is None:
         return ""
     level = number(100 * summary["fdr"])
-    return (
-        f"Of all of them {percent(share)} are off by the tolerance or more; the level asked for is {level} %."
-    )
+    return f"Of all of them {percent(share)} are off by the tolerance or more; the level asked for is {level} %."

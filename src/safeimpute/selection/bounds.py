@@ -11,8 +11,9 @@ from statistics import NormalDist
 
 import numpy as np
 
-from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
-from safeimpute.selection.ledger import Entries, risk_grid, size_biased
+from safeimpute.selection.ledger import Entries, risk_grid
+from safeimpute.selection.sums import size_biased
+from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 
 THRESHOLDS_HERE = 10.0  # what the thresholds of one table count for: its values share the table's luck
 THRESHOLDS = 40.0  # what they count for in the long run, where patients not met yet count too
@@ -25,9 +26,7 @@ class Bound:
 
     values: int
     confidence: float
-    share: (
-        float | None
-    )  # of all that the rule releases in the long run; None where the claim speaks of these only
+    share: float | None  # of all that the rule releases in the long run; None where the claim speaks of these only
     risky: int  # of these values, at most
 
     def __add__(self, other: "Bound") -> "Bound":
@@ -38,15 +37,14 @@ class Bound:
         return Bound(self.values + other.values, self.confidence, share, self.risky + other.risky)
 
 
-def ledger_bound(
-    entries: Entries, cutoff: float, risk: FloatArray, patient: IntArray, confidence: float
-) -> Bound:
+def ledger_bound(entries: Entries, cutoff: float, risk: FloatArray, patient: IntArray, confidence: float) -> Bound:
     """The bound for a release up to a cut-off; `risk` and `patient` are the candidates' within the promise."""
     released = risk <= cutoff
     values, doubt = int(released.sum()), 1.0 - confidence
     there = entries.risk <= cutoff
+    number = np.unique(entries.patient[there], return_inverse=True)[1]
     weight, risky = (
-        np.bincount(entries.patient[there], amount[there], minlength=1).astype(np.float64)
+        np.bincount(number, amount[there], minlength=1).astype(np.float64)
         for amount in (entries.weight, entries.weight * entries.risky)
     )
     total = float(weight.sum())
@@ -100,8 +98,10 @@ def most_risky(judged: int, risky: int, asked: int, doubt: float) -> int:
     return low
 
 
-def chance_of_so_few(judged: int, risky: int, asked: int, wrong: int) -> float:
+def chance_of_so_few(
+    judged: IntArray | int, risky: IntArray | int, asked: IntArray | int, wrong: IntArray | int
+) -> FloatArray:
     """Chance of at most `risky` among the judged if the asked hold `wrong` risky ones (hypergeometric)."""
     from scipy.stats import hypergeom
 
-    return float(hypergeom.cdf(risky, judged + asked, risky + wrong, judged))
+    return np.asarray(hypergeom.cdf(risky, np.add(judged, asked), np.add(risky, wrong), judged))

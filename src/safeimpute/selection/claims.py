@@ -12,6 +12,8 @@ WHO: dict[str, str] = {
     "visits": "for visits of the patients in the table that are like those where it was measured",
 }
 
+SECOND_LOOK = "the levels were chosen after looking at the same visits"  # why nothing is promised then
+
 
 @dataclass(frozen=True)
 class Promised:
@@ -32,9 +34,7 @@ def promise_in_words(settings: Settings, unit: str | None, columns: tuple[str, .
     return promise_about(settings, target, settings.allowed_error.describe(unit), target, columns)
 
 
-def promise_about(
-    settings: Settings, target: str, tolerance: str, measured: str, columns: tuple[str, ...]
-) -> Promised:
+def promise_about(settings: Settings, target: str, tolerance: str, measured: str, columns: tuple[str, ...]) -> Promised:
     """The same of a target and a tolerance in any words; `measured` is what was measured or not."""
     claim, promise, groups = settings.claim, settings.promise, settings.groups
     share = f"is off by {tolerance} or more"
@@ -45,9 +45,7 @@ def promise_about(
             f"releases {WHO[claim]} {share.replace('is off', 'are off')}{_within(groups)}."
         )
     else:
-        sentence = (
-            f"Of the {target} values released {WHO[claim]}, the expected share that {share} is at most "
-        )
+        sentence = f"Of the {target} values released {WHO[claim]}, the expected share that {share} is at most "
         sentence += f"{level}{_within(groups)}."
     return Promised(sentence, " ".join(_assumptions(claim, measured, columns)), _limits(promise, groups))
 
@@ -71,9 +69,7 @@ def _assumptions(claim: ClaimName, target: str, columns: tuple[str, ...]) -> lis
     if claim == "patients":
         said.append("The new patients come from where the table's patients come from.")
     if claim == "later":
-        said.append(
-            "The months to come resemble those of the fit: who comes, who is measured, how values move."
-        )
+        said.append("The months to come resemble those of the fit: who comes, who is measured, how values move.")
     return said
 
 

@@ -1,16 +1,54 @@
-"""From a ledger to a cut-off: the largest risk that may be released, on average or with confidence."""
+"""From balances to a cut-off: the largest risk that may be released, on average or with confidence.
+
+Every promise but the paper's own is decided here, whoever made the sums: a fit, its groups and labs, a what-if, a
+recalibration, a whole table or a cluster.
+"""
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
-from safeimpute.records.arrays import FloatArray, IntArray
-from safeimpute.selection.ledger import Entries, Ledger, below, keep_ledger
+from safeimpute.selection.enough import EffectiveSize, enough, too_few
+from safeimpute.selection.sums import Balances, Level, ratio
+from safeimpute.settings import ClaimName, PromiseName, Settings
+from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 
-Promise = Literal["average", "confident"]
+PLAUSIBLE = 2.0  # times the level: what the risks may predict for a group's threshold to be tried
 LARGEST_STAKE = 0.95  # of what one patient could cost
+ROUNDING = 1e-9  # of the weight: balances of equal weights often come to exactly nothing
+CLOSE = 1e-6  # to the wealth that is needed: looked at exactly
+FIRST_WINDOW = 8  # thresholds looked at together; then twice as many
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a release is decided."""
+
+    claim: ClaimName
+    alpha: float
+    promise: PromiseName = "average"
+    confidence: float = 0.9
+    published: bool = False  # the paper's own p-value, with nobody out of scope
+    gamma: float = 1.0  # the odds may be off by this factor either way: an analysis
+
+    @property
+    def level(self) -> Level:
+        """What balances are counted against."""
+        return Level(self.alpha, self.gamma)
+
+    def in_each_of(self, groups: int) -> "Rule":
+        """The rule within one of several groups: confidence speaks for all of them together."""
+        return replace(self, confidence=1.0 - (1.0 - self.confidence) / max(groups, 1))
+
+
+def rule_of(settings: Settings) -> Rule:
+    """How a release is decided under these settings."""
+    return Rule(
+        settings.claim, settings.fdr, settings.promise, settings.confidence, published=settings.preset == "paper"
+    )
 
 
 @dataclass(frozen=True)
@@ -18,92 +56,156 @@ class Cutoff:
     """The largest risk that is released; None where no threshold keeps the level."""
 
     risk: float | None
-    share: float | None  # weighted share of risky values at or below it, as the ledger has it
+    share: float | None  # weighted share of risky values at or below it, as the balances have it
     visits: float  # of equal weight, worth the measured ones within the promise
     patients: float  # likewise
 
+    @property
+    def effective_size(self) -> EffectiveSize:
+        """What it rests on."""
+        return EffectiveSize(self.visits, self.patients)
 
-def average_cutoff(entries: Entries, thresholds: FloatArray, alpha: float) -> Cutoff:
-    """The largest threshold at which the ledger bears one more costly patient and one more risky visit.
 
-    The balance is the excess over the level seen; the two corrections pay for the threshold having been chosen by
-    it (docs/guarantee.md).
+def find_cutoffs(
+    balances: Mapping[int, Sequence[Balances]], rule: Rule, *, grouped: bool = False
+) -> tuple[dict[int, Cutoff], str]:
+    """The cut-off of every group, and why nothing can be promised in any of them (empty where something can).
+
+    A group may come with several balances that all must keep the level: the strictest cut-off counts.
     """
-    ledger = keep_ledger(entries, thresholds, alpha)
-    correction = ledger.patient_cost + (1.0 - alpha) * ledger.visit_weight
-    safe = np.flatnonzero((ledger.weight > 0.0) & (ledger.balance + correction <= 0.0))
-    return _cutoff(ledger, entries, alpha, int(safe[-1]) if len(safe) else None)
+    each = rule.in_each_of(len(balances))
+    found = {
+        group: reduce(stricter, (find_cutoff(one, each, grouped=grouped) for one in several))
+        for group, several in balances.items()
+    }
+    sizes = [cutoff.effective_size for cutoff in found.values()] or [EffectiveSize(0.0, 0.0)]
+    if any(enough(size, rule.alpha) for size in sizes):
+        return found, ""
+    return found, too_few(rule.alpha, max(sizes, key=lambda size: size.patients))
 
 
-def confident_cutoff(entries: Entries, thresholds: FloatArray, alpha: float, confidence: float) -> Cutoff:
+def find_cutoff(balances: Balances, rule: Rule, *, grouped: bool = False) -> Cutoff:
+    """The largest risk the rule releases; none where the level stands for too few risky values."""
+    effective_size = balances.effective_size
+    if not enough(effective_size, rule.alpha):
+        return Cutoff(None, None, effective_size.visits, effective_size.patients)
+    tried = _tried(balances, rule, grouped=grouped)
+    search = _last_proved if rule.promise == "confident" else _last_safe
+    place = search(balances, rule, tried)
+    if place is None:
+        return Cutoff(None, None, effective_size.visits, effective_size.patients)
+    share = balances.visit("risky_weight")[place] / balances.visit("weight")[place]
+    return Cutoff(float(balances.thresholds[place]), float(share), effective_size.visits, effective_size.patients)
+
+
+def stricter(one: Cutoff, other: Cutoff) -> Cutoff:
+    """The stricter of two cut-offs; none at all is the strictest."""
+    if one.risk is None or other.risk is None:
+        return one if one.risk is None else other
+    return one if one.risk <= other.risk else other
+
+
+def _tried(balances: Balances, rule: Rule, *, grouped: bool) -> BoolArray:
+    """Thresholds that may be a cut-off: something lies below them; reads no error.
+
+    In a group also: the risks themselves do not predict far more risky values than the level. One in which every value
+    is too risky would else be released now and then by the luck of a few.
+    """
+    weight = balances.visit("weight")
+    tried = weight > 0.0
+    if grouped:
+        tried &= balances.visit("expected") <= PLAUSIBLE * rule.alpha * weight
+    return np.asarray(tried)
+
+
+def _last_safe(balances: Balances, rule: Rule, tried: BoolArray) -> int | None:
+    """The last threshold at which the balances bear one more costly patient and one more risky visit.
+
+    The balance is the excess over the level seen; the two corrections pay for the threshold having been chosen by it
+    (docs/guarantee.md).
+    """
+    weight, risky = balances.visit("weight"), balances.visit("risky_weight")
+    level = rule.level
+    balance = level.risky * risky - level.good * (weight - risky)
+    balance = balance + level.risky * ratio(balances.visit("weight_square"), weight) - ROUNDING * weight
+    for places in _downwards(np.flatnonzero(tried & (balance <= 0.0))):
+        gain, square = balances.gains(places, level)
+        safe = places[balance[places] + ratio(square, gain) <= 0.0]
+        if len(safe):
+            return int(safe[-1])
+    return None
+
+
+def _last_proved(balances: Balances, rule: Rule, tried: BoolArray) -> int | None:
     """The last of a sequence of thresholds, each shown with confidence to have a mean balance of at most zero.
 
     The sequence starts where the risks themselves predict the clearest proof and goes up; both are fixed before any
-    error is read, so testing stops at the first failure and needs no correction for their number.
+    error is read, so testing stops at the first failure and needs no correction for their number. A bettor's wealth
+    has a mean of at most 1 if the mean balance is not below zero, so it exceeds 1 / error with a chance of at most
+    `error`.
     """
-    ledger = keep_ledger(entries, thresholds, alpha)
-    chosen: int | None = None
-    for place in _sequence(entries, thresholds, alpha):
-        balance = _at(entries, entries.weight * (entries.risky - alpha), thresholds, place)
-        stake = predicted_stake(entries, thresholds, place, alpha, confidence)
-        if log_wealth(balance, stake) < -math.log(1.0 - confidence):
+    needed, stakes = -math.log(1.0 - rule.confidence), stakes_for(balances, rule)
+    least, most = _wealth_between(balances, rule.level, stakes)
+    sequence = _sequence(balances, rule, np.flatnonzero(tried))
+    hopeless = np.flatnonzero(most[sequence] < needed - CLOSE)
+    sequence = sequence[: hopeless[0]] if len(hopeless) else sequence
+    open_ = sequence[least[sequence] < needed + CLOSE]  # the others are proved without looking closer
+    for places in _upwards(open_):
+        failed = places[balances.wealth(places, rule.level, stakes[places]) < needed]
+        if len(failed):
+            sequence = sequence[sequence < failed[0]]
             break
-        chosen = int(place)
-    return _cutoff(ledger, entries, alpha, chosen)
+    return int(sequence[-1]) if len(sequence) else None
 
 
-def log_wealth(balance: FloatArray, stake: float) -> float:
-    """Logarithm of prod(1 - stake X_q): evidence against a mean balance of zero or more.
+def _wealth_between(balances: Balances, level: Level, stakes: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Bounds of the log wealth at every threshold: -x - x^2 / (2 (1 - m)) <= log(1 - x) <= -x for x <= m."""
+    weight, risky, read = balances.visit("weight"), balances.visit("risky_weight"), balances.patient
+    both = level.risky + level.good
+    mean = stakes * (both * risky - level.good * weight)
+    square = both**2 * read("risky_square") - 2.0 * both * level.good * read("size_risky")
+    square = np.square(stakes) * (square + level.good**2 * read("size_square"))
+    largest = np.minimum(stakes * level.risky * read("largest_size"), LARGEST_STAKE)
+    return -mean - square / (2.0 * (1.0 - largest)), -mean
 
-    Its mean is at most 1 if the mean balance is not below zero, so it exceeds 1 / error with a chance of at most
-    `error`. A patient that costs more than 1 / stake ruins the bettor: then nothing is shown.
-    """
-    if stake * float(balance.max(initial=0.0)) >= 1.0:
-        return -math.inf
-    return float(np.sum(np.log1p(-stake * balance)))
 
-
-def predicted_stake(
-    entries: Entries, thresholds: FloatArray, place: int, alpha: float, confidence: float
-) -> float:
-    """The stake that wins soonest at the boundary, from the spread of balances that the risks alone predict.
+def stakes_for(balances: Balances, rule: Rule) -> FloatArray:
+    """Per threshold the stake that wins soonest at the boundary, from the spread that the risks alone predict.
 
     Were risks true chances, a patient's balance would vary between what independent and what fully dependent visits
     give; the stake takes the middle, and never more than a patient whose visits were all risky could cost.
     """
-    doubt = np.sqrt(np.maximum(entries.risk * (1.0 - entries.risk), 0.0))
-    alone = _at(entries, np.square(entries.weight * doubt), thresholds, place).sum()
-    together = np.square(_at(entries, entries.weight * doubt, thresholds, place)).sum()
-    drift = np.square(_at(entries, entries.weight * (entries.risk - alpha), thresholds, place)).sum()
-    spread = (alone + together) / 2 + drift
-    most = (1.0 - alpha) * float(_at(entries, entries.weight, thresholds, place).max(initial=0.0))
-    if most <= 0.0 or spread <= 0.0:
-        return 0.0
-    return min(math.sqrt(-2.0 * math.log(1.0 - confidence) / float(spread)), LARGEST_STAKE / most)
+    alpha, read = rule.alpha, balances.patient
+    drift = read("expected_square") - 2.0 * alpha * read("size_expected") + alpha**2 * read("size_square")
+    spread = (balances.visit("square_doubt") + read("doubt_square")) / 2.0 + np.maximum(drift, 0.0)
+    most = rule.level.risky * read("largest_size")
+    with np.errstate(divide="ignore"):
+        wanted = np.sqrt(-2.0 * math.log(1.0 - rule.confidence) / spread) / rule.gamma
+        stake = np.minimum(wanted, LARGEST_STAKE / most)
+    return np.where((most > 0.0) & (spread > 0.0), stake, 0.0)
 
 
-def _at(entries: Entries, amount: FloatArray, thresholds: FloatArray, place: int) -> FloatArray:
-    """Per patient the sum of `amount` over visits at or below one threshold."""
-    there = entries.risk <= thresholds[place]
-    sums = np.bincount(entries.patient[there], amount[there], minlength=entries.n_patients)
-    return sums.astype(np.float64)
-
-
-def _sequence(entries: Entries, thresholds: FloatArray, alpha: float) -> IntArray:
+def _sequence(balances: Balances, rule: Rule, places: IntArray) -> IntArray:
     """Thresholds upwards from the one whose proof the risks alone predict to be the clearest."""
-    if not len(thresholds):
-        return np.empty(0, np.int64)
-    excess = entries.weight * (entries.risk - alpha)
-    noise = np.square(entries.weight) * (
-        entries.risk * (1.0 - entries.risk) + np.square(entries.risk - alpha)
-    )
-    mean, variance = below(entries.risk, excess, thresholds), below(entries.risk, noise, thresholds)
-    return np.arange(int(np.argmax(-mean / np.sqrt(np.maximum(variance, 1e-12)))), len(thresholds))
+    if not len(places):
+        return places
+    alpha = rule.alpha
+    excess = balances.visit("expected") - alpha * balances.visit("weight")
+    noise = (1.0 - 2.0 * alpha) * balances.visit("square_risk") + alpha**2 * balances.visit("weight_square")
+    clear = -excess / np.sqrt(np.maximum(noise, 1e-12))
+    return places[int(np.argmax(clear[places])) :]
 
 
-def _cutoff(ledger: Ledger, entries: Entries, alpha: float, place: int | None) -> Cutoff:
-    worth = entries.worth
-    if place is None:
-        return Cutoff(None, None, worth.visits, worth.patients)
-    share = float(ledger.balance[place] / ledger.weight[place] + alpha)
-    return Cutoff(float(ledger.thresholds[place]), share, worth.visits, worth.patients)
+def _downwards(places: IntArray) -> Iterator[IntArray]:
+    """The last few, then those before, in growing windows."""
+    end, size = len(places), FIRST_WINDOW
+    while end > 0:
+        yield places[max(0, end - size) : end]
+        end, size = end - size, 2 * size
+
+
+def _upwards(places: IntArray) -> Iterator[IntArray]:
+    start, size = 0, FIRST_WINDOW
+    while start < len(places):
+        yield places[start : start + size]
+        start, size = start + size, 2 * size

@@ -11,11 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from safeimpute.records.arrays import BoolArray, FloatArray, IntArray, VisitArrays
-from safeimpute.selection.ledger import effective_size
-from safeimpute.splits.enough import Worth, enough, require_groups
+from safeimpute.selection.enough import EffectiveSize, attribute_groups, enough, require_groups
+from safeimpute.selection.sums import kish_size
+from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 
 Kind = Literal["value", "history", "number", "category"]
+MOST_SHOWN = 4  # attributes beside value and history that are looked at without being asked for
 HISTORY = (1.0, 3.0)  # own values from which a band of `history` begins
 FIFTHS = (0.2, 0.8)  # low, middle, top
 AGE_BANDS = (50.0, 65.0)
@@ -67,6 +68,10 @@ class Grouping:
         for dimension in self.dimensions:
             yield dimension, dimension.code(value, history, visits.attributes)
 
+    def alone(self) -> Iterator["Grouping"]:
+        """Each dimension as a grouping of its own."""
+        return (Grouping((dimension,), self.past_only) for dimension in self.dimensions)
+
     def label(self, cell: int) -> str:
         """A cell in words."""
         words = []
@@ -83,32 +88,31 @@ class Grouping:
     def from_state(cls, stored: Mapping[str, Any]) -> "Grouping":
         """What `state` wrote."""
         dimensions = tuple(
-            Dimension(
-                each["name"], each["kind"], *(tuple(each[name]) for name in ("labels", "edges", "columns"))
-            )
+            Dimension(each["name"], each["kind"], *(tuple(each[name]) for name in ("labels", "edges", "columns")))
             for each in stored["dimensions"]
         )
         return cls(dimensions, bool(stored["past_only"]))
 
 
 def make_grouping(
-    names: Sequence[str],
-    visits: VisitArrays,
-    value: FloatArray,
-    limits: Sequence[float] = (),
-    *,
-    past_only: bool,
+    names: Sequence[str], visits: VisitArrays, value: FloatArray, limits: Sequence[float] = (), *, past_only: bool
 ) -> Grouping:
     """Dimensions by name; bands of the value at the lab's decision limits, else fifths of the imputed values."""
     require_groups(names, visits)
     return Grouping(tuple(_dimension(name, visits, value, limits) for name in names), past_only)
 
 
+def shown_grouping(
+    visits: VisitArrays, value: FloatArray, limits: Sequence[float] = (), *, past_only: bool
+) -> Grouping:
+    """What is looked at one by one whatever was asked for: bands of the value, own history, a few attributes."""
+    names = ("value", "history", *attribute_groups(visits)[:MOST_SHOWN])
+    return make_grouping(names, visits, value, limits, past_only=past_only)
+
+
 def _dimension(name: str, visits: VisitArrays, value: FloatArray, limits: Sequence[float]) -> Dimension:
     if name == "history":
-        return Dimension(
-            name, "history", ("of no own value", "of 1 to 2 own values", "of 3 or more"), HISTORY
-        )
+        return Dimension(name, "history", ("of no own value", "of 1 to 2 own values", "of 3 or more"), HISTORY)
     if name == "value":
         return _value_bands(value, limits)
     if name in visits.attribute_names:
@@ -158,11 +162,7 @@ def own_values(visits: VisitArrays, *, past_only: bool) -> IntArray:
     number = np.arange(len(patient))
     first = np.searchsorted(patient, visits.patient, side="left")
     place = np.lexsort(
-        (
-            np.r_[np.zeros(len(known)), np.ones(len(visits))],
-            np.r_[known, visits.time],
-            np.r_[patient, visits.patient],
-        )
+        (np.r_[np.zeros(len(known)), np.ones(len(visits))], np.r_[known, visits.time], np.r_[patient, visits.patient])
     )
     seen = np.empty(len(place), dtype=np.int64)
     seen[place] = np.cumsum(place < len(number))
@@ -186,30 +186,26 @@ class Merged:
         return np.where(found, groups[place] if len(known) else -1, -1)
 
 
-def merge_cells(
-    cell: IntArray, patient: IntArray, weight: FloatArray, alpha: float, every: IntArray
-) -> Merged:
+def merge_cells(cell: IntArray, patient: IntArray, weight: FloatArray, alpha: float, every: IntArray) -> Merged:
     """Merge the smallest group with its smaller neighbour until every group is large enough for the level.
 
     Parameters are the cells, patients and weights of the measured visits within the promise; `every` cell met.
     """
     groups: list[tuple[int, ...]] = [(each,) for each in np.unique(every).tolist()]
-    worth = [_worth(np.isin(cell, members), patient, weight) for members in groups]
+    effective_size = [_effective_size(np.isin(cell, members), patient, weight) for members in groups]
     while len(groups) > 1:
-        small = [k for k, each in enumerate(worth) if not enough(each, alpha)]
+        small = [k for k, each in enumerate(effective_size) if not enough(each, alpha)]
         if not small:
             break
-        k = min(small, key=lambda place: (worth[place].patients, place))
+        k = min(small, key=lambda place: (effective_size[place].patients, place))
         beside = [n for n in (k - 1, k + 1) if 0 <= n < len(groups)]
-        other = min(beside, key=lambda place: (worth[place].patients, place))
+        other = min(beside, key=lambda place: (effective_size[place].patients, place))
         low, high = min(k, other), max(k, other)
         groups[low : high + 1] = [groups[low] + groups[high]]
-        worth[low : high + 1] = [_worth(np.isin(cell, groups[low]), patient, weight)]
-    return Merged(
-        {each: number for number, members in enumerate(groups) for each in members}, dict(enumerate(groups))
-    )
+        effective_size[low : high + 1] = [_effective_size(np.isin(cell, groups[low]), patient, weight)]
+    return Merged({each: number for number, members in enumerate(groups) for each in members}, dict(enumerate(groups)))
 
 
-def _worth(rows: BoolArray, patient: IntArray, weight: FloatArray) -> Worth:
+def _effective_size(rows: BoolArray, patient: IntArray, weight: FloatArray) -> EffectiveSize:
     per_patient = np.bincount(patient[rows], weight[rows]) if rows.any() else np.empty(0)
-    return Worth(effective_size(weight[rows]), effective_size(per_patient.astype(np.float64)))
+    return EffectiveSize(kish_size(weight[rows]), kish_size(per_patient.astype(np.float64)))

@@ -1,17 +1,37 @@
-"""The ledger: per patient and threshold, what a release up to that risk would cost beyond the level.
+"""The ledger: balances per patient of measured visits whose errors are known, summed at the thresholds asked for.
 
 For a rule "release if risk <= T" a patient's balance is X_q(T) = sum over its measured visits of
 w_i 1{risk_i <= T} (1{risky_i} - alpha), w_i the odds that a visit like i is unmeasured. Its mean over patients is the
-expected excess of risky values among the released unmeasured ones. The proofs are in docs/guarantee.md.
+expected excess of risky values among the released unmeasured ones (proofs in docs/guarantee.md).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
-from safeimpute.splits.enough import Worth
+from safeimpute.selection.enough import EffectiveSize
+from safeimpute.selection.sums import (
+    PATIENT_MOMENTS,
+    SPLIT,
+    UNIT,
+    VISIT_MOMENTS,
+    Level,
+    PatientMoment,
+    Sums,
+    VisitMoment,
+    Whole,
+    added,
+    effective_size_of,
+    exact,
+    larger,
+    products,
+    real,
+    wealth_of,
+    whole,
+)
+from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 
 THRESHOLDS = 200  # tried by a release; quantiles of risk, which read no error
 AT_ONCE = 2_000_000  # balances held at a time
@@ -19,44 +39,16 @@ AT_ONCE = 2_000_000  # balances held at a time
 
 @dataclass(frozen=True)
 class Entries:
-    """Measured visits inside the promise, whose errors are known; patients without any count too."""
+    """Measured visits inside the promise, whose errors are known."""
 
-    patient: IntArray  # 0 … n_patients - 1, in any order
+    patient: IntArray  # any numbers, in any order
     risk: FloatArray
     weight: FloatArray  # odds of being unmeasured
     risky: BoolArray
-    n_patients: int
 
     def at(self, rows: BoolArray) -> "Entries":
-        """Some of the visits; all patients stay."""
-        return Entries(
-            self.patient[rows], self.risk[rows], self.weight[rows], self.risky[rows], self.n_patients
-        )
-
-    @property
-    def worth(self) -> Worth:
-        """How many equally weighted visits and patients these are worth."""
-        return Worth(
-            effective_size(self.weight),
-            effective_size(np.bincount(self.patient, self.weight).astype(np.float64)),
-        )
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """What the patients' balances come to at each threshold."""
-
-    thresholds: FloatArray  # increasing
-    balance: FloatArray  # sum over patients
-    patient_cost: FloatArray  # balance of one patient beyond the level, counted by that balance
-    weight: FloatArray  # of all visits at or below the threshold
-    visit_weight: FloatArray  # of one of them, counted by that weight
-
-
-def effective_size(weights: FloatArray) -> float:
-    """(sum w)^2 / sum w^2: how many equally weighted units the weighted ones are worth."""
-    squares = float(np.square(weights).sum())
-    return float(weights.sum()) ** 2 / squares if squares > 0 else 0.0
+        """Some of the visits."""
+        return Entries(self.patient[rows], self.risk[rows], self.weight[rows], self.risky[rows])
 
 
 def risk_grid(risk: FloatArray, most: int = THRESHOLDS) -> FloatArray:
@@ -66,44 +58,182 @@ def risk_grid(risk: FloatArray, most: int = THRESHOLDS) -> FloatArray:
     return np.unique(np.quantile(risk, np.arange(1, most + 1) / most, method="inverted_cdf"))
 
 
-def keep_ledger(entries: Entries, thresholds: FloatArray, alpha: float) -> Ledger:
-    """Add up the balances at every threshold; memory stays bounded however many patients there are."""
-    amount = entries.weight * (entries.risky - alpha)
-    columns: list[tuple[FloatArray, ...]] = []
-    for part in _spans(len(thresholds), entries.n_patients):
-        balance = per_patient(entries, amount, thresholds[part])
-        size = per_patient(entries, entries.weight, thresholds[part])
-        columns.append((balance.sum(axis=0), size_biased(np.maximum(balance, 0.0)), size.sum(axis=0)))
-    joined = [np.concatenate(each) for each in zip(*columns, strict=True)] or [np.empty(0)] * 3
-    heavy = below(entries.risk, np.square(entries.weight), thresholds)
-    visit_weight = np.divide(heavy, joined[2], out=np.zeros_like(heavy), where=joined[2] > 0)
-    return Ledger(thresholds, joined[0], joined[1], joined[2], visit_weight)
+@dataclass(frozen=True)
+class Ledger:
+    """Entries with the thresholds a rule may choose from; sums are worked out when asked for."""
+
+    entries: Entries
+    thresholds: FloatArray
+
+    @cached_property
+    def place(self) -> IntArray:
+        """Of each visit the first threshold it counts at."""
+        return np.searchsorted(self.thresholds, self._sorted.risk, side="left").astype(np.int64)
+
+    @cached_property
+    def effective_size(self) -> EffectiveSize:
+        """How many equally weighted visits and patients these are worth."""
+        return effective_size_of(self.totals)
+
+    @cached_property
+    def totals(self) -> tuple[int, int, int]:
+        """Of all visits, whatever their risk: weight, its square, and the square of the patients' weights."""
+        weight = self._amount("weight")
+        sizes = np.bincount(self._patient, weight, minlength=1).astype(np.float64)
+        amounts = (weight, self._amount("weight_square"), products(sizes, sizes))
+        one, two, three = (exact(each[:, None])[0] for each in amounts)
+        return one, two, three
+
+    def visit(self, name: VisitMoment) -> FloatArray:
+        """Per threshold a sum over the visits at or below it."""
+        return self._visit_sums[name] if name in self._visit_sums else self._keep(name)
+
+    def visit_sums(self, name: VisitMoment) -> Whole:
+        """The same as whole numbers."""
+        amount = self._amount(name)
+        high = np.floor(amount / SPLIT)
+        halves = [
+            np.cumsum(np.bincount(self.place, half, minlength=len(self.thresholds) + 1))[:-1].tolist()
+            for half in (high, amount - high * SPLIT)
+        ]
+        return [int(one) * int(SPLIT) + int(two) for one, two in zip(*halves, strict=True)]
+
+    def patient(self, name: PatientMoment) -> FloatArray:
+        """Per threshold a sum, or the largest, over patients."""
+        return real(self.patient_sums[name])
+
+    @cached_property
+    def patient_sums(self) -> dict[PatientMoment, Whole]:
+        """Of patients: squares and products of their weight, expected and actual risky weight, and the largest."""
+        places = np.arange(len(self.thresholds))
+        deviation = np.sqrt(np.maximum(self._sorted.risk * (1.0 - self._sorted.risk), 0.0))
+        names: tuple[VisitMoment, ...] = ("weight", "expected", "risky_weight")
+        amounts = (*map(self._amount, names), whole(self._sorted.weight * deviation))
+        found: dict[PatientMoment, Whole] = {name: [0] * len(places) for name in PATIENT_MOMENTS}
+        for size, expected, risky, doubt in self._blocks(places, *amounts):
+            parts: dict[PatientMoment, FloatArray] = {
+                "size_square": products(size, size),
+                "size_expected": products(size, expected),
+                "expected_square": products(expected, expected),
+                "doubt_square": products(doubt, doubt),
+                "risky_square": products(risky, risky),
+                "size_risky": products(size, risky),
+            }
+            for name, part in parts.items():
+                found[name] = added(found[name], exact(part))
+            found["largest_size"] = larger(found["largest_size"], size)
+        found["largest_visit"] = [int(each) for each in self._largest_visit().tolist()]
+        return found
+
+    def gains(self, places: IntArray, level: Level) -> tuple[FloatArray, FloatArray]:
+        """Sums of positive balances and of their squares at some thresholds."""
+        gain, square = self.gain_sums(places, level)
+        return real(gain), real(square)
+
+    def gain_sums(self, places: IntArray, level: Level) -> tuple[Whole, Whole]:
+        """The same as whole numbers. A patient without a risky visit has no positive balance."""
+        gains, squares = [0] * len(places), [0] * len(places)
+        for (balance,) in self._blocks(places, self._balance(level), only=self._erring):
+            gain = np.maximum(balance, 0.0)
+            gains, squares = added(gains, exact(gain)), added(squares, exact(products(gain, gain)))
+        return gains, squares
+
+    def wealth(self, places: IntArray, level: Level, stakes: FloatArray) -> FloatArray:
+        """Logarithm of a bettor's wealth at some thresholds."""
+        return wealth_of(*self.bets(places, level, stakes), stakes)
+
+    def bets(self, places: IntArray, level: Level, stakes: FloatArray) -> tuple[Whole, Whole]:
+        """Per threshold sum(log(1 - stake X_q)), and the largest balance: beyond 1 / stake it ruins the bettor."""
+        logs, largest = [0] * len(places), [0] * len(places)
+        for (balance,) in self._blocks(places, self._balance(level)):
+            lost = np.log1p(-np.minimum(stakes * (balance / UNIT), 0.999_999))
+            logs, largest = added(logs, exact(whole(lost))), larger(largest, balance)
+        return logs, largest
+
+    @cached_property
+    def _sorted(self) -> Entries:
+        """Visits in blocks of patients."""
+        return self.entries.at(np.argsort(self.entries.patient, kind="stable"))  # type: ignore[arg-type]
+
+    @cached_property
+    def _patient(self) -> IntArray:
+        """Patients numbered from 0, in order."""
+        patient = self._sorted.patient
+        return np.cumsum(np.r_[0, patient[1:] != patient[:-1]]) if len(patient) else patient
+
+    @cached_property
+    def _erring(self) -> BoolArray:
+        """Visits of patients who have a risky one."""
+        if not len(self._patient):
+            return np.zeros(0, dtype=bool)
+        return np.asarray(np.bincount(self._patient, self._sorted.risky)[self._patient] > 0)
+
+    @cached_property
+    def _visit_sums(self) -> dict[VisitMoment, FloatArray]:
+        return {}
+
+    def _keep(self, name: VisitMoment) -> FloatArray:
+        self._visit_sums[name] = real(self.visit_sums(name))
+        return self._visit_sums[name]
+
+    def _amount(self, name: VisitMoment) -> FloatArray:
+        """What each visit adds to a moment."""
+        weight, risk, risky = self._sorted.weight, self._sorted.risk, self._sorted.risky
+        amounts: dict[VisitMoment, FloatArray] = {
+            "weight": weight,
+            "weight_square": np.square(weight),
+            "risky_weight": weight * risky,
+            "expected": weight * risk,
+            "square_risk": np.square(weight) * risk,
+            "square_doubt": np.square(weight) * np.maximum(risk * (1.0 - risk), 0.0),
+            "visits": np.ones(len(weight)),
+            "risky": risky.astype(np.float64),
+        }
+        return whole(amounts[name])
+
+    def _largest_visit(self) -> FloatArray:
+        """Per threshold the largest weight at or below it."""
+        largest = np.zeros(len(self.thresholds) + 1)
+        np.maximum.at(largest, self.place, self._amount("weight"))
+        return np.asarray(np.maximum.accumulate(largest)[:-1])
+
+    def _balance(self, level: Level) -> FloatArray:
+        return whole(self._sorted.weight * np.where(self._sorted.risky, level.risky, -level.good))
+
+    def _blocks(
+        self, places: IntArray, *amounts: FloatArray, only: BoolArray | None = None
+    ) -> Iterator[tuple[FloatArray, ...]]:
+        """Per patient and threshold the sums of some amounts, some patients at a time."""
+        rows = np.arange(len(self._patient)) if only is None else np.flatnonzero(only)
+        patient = self._patient[rows]
+        patient = np.cumsum(np.r_[0, patient[1:] != patient[:-1]]) if len(rows) else patient
+        column, columns = np.searchsorted(places, self.place[rows], side="left"), len(places) + 1
+        count = int(patient[-1]) + 1 if len(rows) else 0
+        step = max(1, AT_ONCE // columns)
+        for first in range(0, count, step):
+            start, stop = np.searchsorted(patient, [first, first + step])
+            size = min(step, count - first)
+            cell = (patient[start:stop] - first) * columns + column[start:stop]
+            yield tuple(
+                np.cumsum(
+                    np.bincount(cell, amount[rows[start:stop]], minlength=size * columns).reshape(size, columns)[
+                        :, :-1
+                    ],
+                    axis=1,
+                )
+                for amount in amounts
+            )
 
 
-def size_biased(amounts: FloatArray) -> FloatArray:
-    """Per column the mean of amounts drawn in proportion to themselves; 0 where there are none."""
-    total = amounts.sum(axis=0)
-    squares = np.square(amounts).sum(axis=0)
-    mean: FloatArray = np.divide(squares, total, out=np.zeros_like(total), where=total > 0)
-    return mean
-
-
-def per_patient(entries: Entries, amount: FloatArray, thresholds: FloatArray) -> FloatArray:
-    """Per patient and threshold the sum of `amount` over visits with risk <= threshold."""
-    columns = len(thresholds) + 1
-    cell = entries.patient * columns + np.searchsorted(thresholds, entries.risk, side="left")
-    sums = np.bincount(cell, weights=amount, minlength=entries.n_patients * columns)
-    return np.cumsum(sums.reshape(entries.n_patients, columns)[:, :-1], axis=1, dtype=np.float64)
-
-
-def below(risk: FloatArray, amount: FloatArray, thresholds: FloatArray) -> FloatArray:
-    """Per threshold the sum of `amount` over visits with risk <= threshold."""
-    place = np.searchsorted(thresholds, risk, side="left")
-    sums = np.bincount(place, weights=amount, minlength=len(thresholds) + 1)
-    return np.asarray(np.cumsum(sums)[:-1], dtype=np.float64)
-
-
-def _spans(thresholds: int, patients: int) -> Iterator[slice]:
-    step = max(1, AT_ONCE // max(patients, 1))
-    for start in range(0, thresholds, step):
-        yield slice(start, start + step)
+def sums_of(ledger: Ledger, level: Level) -> Sums:
+    """All that a decision at a level needs of some patients."""
+    gain, square = ledger.gain_sums(np.arange(len(ledger.thresholds)), level)
+    return Sums(
+        tuple(ledger.thresholds.tolist()),
+        level,
+        ledger.totals,
+        {name: ledger.visit_sums(name) for name in VISIT_MOMENTS},
+        ledger.patient_sums,
+        gain,
+        square,
+    )

@@ -1,15 +1,25 @@
-"""Conformal p-values of candidates against calibration visits: the first step from a risk to a release.
-
-A risky calibration visit counts with its risk V_i, a good one with V_i = +inf, a candidate with its risk V_j.
-Equal risks are ordered by a uniform number of the visit's own, for calibration and candidates alike.
-"""
+"""The paper's own release: conformal p-values against held-out visits, and the Benjamini-Hochberg step-up rule."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from safeimpute.errors import SafeImputeError
-from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
+
+# p_(k) <= k alpha / m often holds with equality (all sides are ratios of counts); the comparison must not
+# hang on the last bits of either side.
+ROUNDING = 1e-12
+
+
+def benjamini_hochberg(p: FloatArray, alpha: float) -> BoolArray:
+    """Release every p up to p_(k*), k* the largest k with p_(k) <= k alpha / m. Equations 34 and 35."""
+    if len(p) == 0:
+        return np.zeros(0, dtype=bool)
+    from scipy.stats import false_discovery_control
+
+    released: BoolArray = false_discovery_control(p) <= alpha * (1.0 + ROUNDING)
+    return released
 
 
 @dataclass(frozen=True)
@@ -49,9 +59,7 @@ def conformal_p_values(candidate: Ranked, calibration: Ranked, risky: BoolArray)
     return np.asarray((1.0 + below) / (1.0 + len(calibration)), dtype=np.float64)
 
 
-def paper_p_values(
-    risk: FloatArray, calibration_risk: FloatArray, risky: BoolArray, uniform: FloatArray
-) -> FloatArray:
+def paper_p_values(risk: FloatArray, calibration_risk: FloatArray, risky: BoolArray, uniform: FloatArray) -> FloatArray:
     """The published form: (1 + #risky below + U_j #risky tied) / (n_cal + 1), one uniform per candidate.
 
     Equations 32 and 33.

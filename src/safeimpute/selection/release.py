@@ -5,52 +5,26 @@ no target, applies to measured visits and candidates alike, and acts before any 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
 
-from safeimpute.records.arrays import BoolArray, FloatArray, IntArray
-from safeimpute.selection.bh import benjamini_hochberg
 from safeimpute.selection.bounds import Bound, chance_of_so_few, held_out_bound, ledger_bound
-from safeimpute.selection.cutoff import Cutoff, average_cutoff, confident_cutoff
+from safeimpute.selection.cutoff import Cutoff, Rule, find_cutoffs
+from safeimpute.selection.enough import fewest_calibration
 from safeimpute.selection.groups import Merged, merge_cells
-from safeimpute.selection.ledger import Entries, below, risk_grid
-from safeimpute.selection.p_values import Ranked, conformal_p_values, paper_p_values
+from safeimpute.selection.ledger import Entries, Ledger, risk_grid
+from safeimpute.selection.p_values import Ranked, benjamini_hochberg, conformal_p_values, paper_p_values
 from safeimpute.selection.reasons import NOT_PROMISED, RISK_ABOVE_CUTOFF
-from safeimpute.settings import ClaimName, PromiseName, Settings
-from safeimpute.splits.enough import Worth, enough, fewest_calibration, too_few
-
-HOPEFUL = 2.0  # times the level: what the risks may predict for a group's threshold to be tried
+from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True)
-class Rule:
-    """How a release is decided."""
-
-    claim: ClaimName
-    alpha: float
-    promise: PromiseName = "average"
-    confidence: float = 0.9
-    published: bool = False  # the paper's own p-value, with nobody out of scope
-
-
-def rule_of(settings: Settings) -> Rule:
-    """How a release is decided under these settings."""
-    return Rule(
-        settings.claim,
-        settings.fdr,
-        settings.promise,
-        settings.confidence,
-        published=settings.preset == "paper",
-    )
-
-
-@dataclass(frozen=True)
-class Ground:
+class SelectionData:
     """Everything a release is decided from; arrays have one entry per visit."""
 
     risk: FloatArray
@@ -62,8 +36,9 @@ class Ground:
     risky: BoolArray  # of judged visits: the error reaches the tolerance
     candidate: BoolArray
     cell: IntArray | None = None  # the level holds within each, or within several small ones together
+    late: BoolArray | None = None  # under claim later: measured visits that looked unmeasured at their own time
 
-    @property
+    @cached_property
     def inside(self) -> BoolArray:
         """Visits within the promise."""
         there = np.isfinite(self.risk) & np.isfinite(self.weight)
@@ -85,136 +60,126 @@ class Decision:
     merged: Merged | None = None  # which cells stand together as a group
 
 
-def decide(ground: Ground, rule: Rule) -> Decision:
+def decide(data: SelectionData, rule: Rule) -> Decision:
     """Release candidates by the rule that earns the claim."""
-    return _by_p_values(ground, rule) if rule.claim == "visits" else _by_ledger(ground, rule)
+    return _by_p_values(data, rule) if rule.claim == "visits" else _by_balances(data, rule)
 
 
-def merge_groups(ground: Ground, rule: Rule) -> Merged | None:
+def merge_groups(data: SelectionData, rule: Rule) -> Merged | None:
     """Which cells stand together at the rule's level; None without groups."""
-    if ground.cell is None:
+    if data.cell is None:
         return None
-    there = ground.inside & (ground.judged | ground.candidate)
-    rows = ground.inside & ground.judged
-    return merge_cells(
-        ground.cell[rows], ground.patient[rows], ground.weight[rows], rule.alpha, ground.cell[there]
-    )
+    there = data.inside & (data.judged | data.candidate)
+    rows = data.inside & data.judged
+    return merge_cells(data.cell[rows], data.patient[rows], data.weight[rows], rule.alpha, data.cell[there])
 
 
-def parts_of(ground: Ground, merged: Merged | None) -> dict[int, Ground]:
-    """The ground of every group: visits of other groups neither calibrate nor are asked about."""
-    if merged is None or ground.cell is None:
-        return {0: ground}
-    group = merged.of(ground.cell)
+def groups_of(data: SelectionData, merged: Merged | None) -> tuple[IntArray, tuple[int, ...]]:
+    """Each visit's group, and all groups; one where none were asked for."""
+    if merged is None or data.cell is None:
+        return np.zeros(len(data.risk), dtype=np.int64), (0,)
+    return merged.of(data.cell), tuple(merged.cells)
+
+
+def parts_of(data: SelectionData, merged: Merged | None) -> dict[int, SelectionData]:
+    """The data of every group."""
+    return divided(data, *groups_of(data, merged))
+
+
+def divided(data: SelectionData, group: IntArray, numbers: Sequence[int]) -> dict[int, SelectionData]:
+    """The data of every group: visits of other groups neither calibrate nor are asked about."""
+    member = {number: group == number for number in numbers}
     return {
-        number: replace(
-            ground, judged=ground.judged & (group == number), candidate=ground.candidate & (group == number)
-        )
-        for number in merged.cells
+        number: replace(data, judged=data.judged & here, candidate=data.candidate & here)
+        for number, here in member.items()
     }
 
 
-def in_each(rule: Rule, groups: int) -> Rule:
-    """The rule within one of several groups: confidence speaks for all of them together."""
-    return replace(rule, confidence=1.0 - (1.0 - rule.confidence) / max(groups, 1))
+def entries_of(data: SelectionData) -> Entries:
+    """The measured visits within the promise."""
+    rows = data.judged & data.inside
+    return Entries(data.patient[rows], data.risk[rows], data.weight[rows], data.risky[rows])
 
 
-def entries_of(ground: Ground) -> Entries:
-    """The measured visits of the ledger; patients without one count as patients too."""
-    rows = ground.judged & ground.inside
-    return Entries(
-        ground.patient[rows],
-        ground.risk[rows],
-        ground.weight[rows],
-        ground.risky[rows],
-        int(ground.patient.max(initial=-1)) + 1,
-    )
-
-
-def cutoff_for(entries: Entries, thresholds: FloatArray, rule: Rule) -> Cutoff:
-    """The largest risk the rule releases; none where the level stands for too few risky values."""
-    worth = entries.worth
-    if not enough(worth, rule.alpha):
-        return Cutoff(None, None, worth.visits, worth.patients)
-    if rule.promise == "confident":
-        return confident_cutoff(entries, thresholds, rule.alpha, rule.confidence)
-    return average_cutoff(entries, thresholds, rule.alpha)
-
-
-def grid_of(ground: Ground) -> FloatArray:
+def grid_of(data: SelectionData) -> FloatArray:
     """Thresholds tried: quantiles of the risks within the promise, measured or asked about."""
-    return risk_grid(ground.risk[ground.inside & (ground.judged | ground.candidate)])
+    return risk_grid(data.risk[data.inside & (data.judged | data.candidate)])
 
 
-def _by_ledger(ground: Ground, rule: Rule) -> Decision:
-    merged = merge_groups(ground, rule)
-    parts = parts_of(ground, merged)
-    each_rule = in_each(rule, len(parts))
-    cutoffs = {}
-    for number, part in parts.items():
-        entries, grid = entries_of(part), grid_of(part)
-        hopeful = grid if merged is None else hopeful_thresholds(entries, grid, rule.alpha)
-        cutoffs[number] = cutoff_for(entries, hopeful, each_rule)
-    group = None if merged is None or ground.cell is None else merged.of(ground.cell)[ground.candidate]
-    outside = {name: visits[ground.candidate] for name, visits in ground.outside.items()}
-    decision = replace(
-        decide_by_cutoff(ground.risk[ground.candidate], outside, cutoffs, group), merged=merged
-    )
-    worths = [Worth(each.visits, each.patients) for each in cutoffs.values()]
-    if any(enough(worth, rule.alpha) for worth in worths):
-        return decision
-    return withhold_all(decision, too_few(rule.alpha, max(worths, key=lambda worth: worth.patients)))
+def ledgers_of(parts: Mapping[int, SelectionData]) -> dict[int, tuple[Ledger, ...]]:
+    """The ledgers of every group: of what stays imputed, and with late results counted among it where there are any.
 
-
-def hopeful_thresholds(entries: Entries, thresholds: FloatArray, alpha: float) -> FloatArray:
-    """Thresholds up to which the risks themselves do not predict far more risky values than the level; no error read.
-
-    A group in which every value is too risky would else be released now and then by the luck of a few.
+    At night a result on its way looks like one nobody took, and its visit is released or withheld like any other. So
+    the values released at night are those of unmeasured visits and of late results; the level must hold for both
+    together, and for the unmeasured ones alone. A late result speaks for itself: it counts once more beside the odds
+    with which it speaks for unmeasured visits (docs/guarantee.md).
     """
-    risk = below(entries.risk, entries.weight * entries.risk, thresholds)
-    weight = below(entries.risk, entries.weight, thresholds)
-    return thresholds[risk <= HOPEFUL * alpha * weight]
-
-
-def bound_of(ground: Ground, rule: Rule, decision: Decision) -> Bound:
-    """With the rule's confidence, how many of the released values are risky at most; true for any level picked."""
-    parts = parts_of(ground, decision.merged)
-    confidence = in_each(rule, len(parts)).confidence
-    found = []
+    found = {}
     for number, part in parts.items():
-        limit = decision.cutoffs[number].risk
-        cutoff = -math.inf if limit is None or decision.refused else limit
-        found.append(bound_at(part, rule, cutoff, confidence))
-    return replace(reduce(add, found), confidence=rule.confidence)
+        weights = [part.weight] if part.late is None else [part.weight, part.weight + part.late]
+        grid = grid_of(part)
+        found[number] = tuple(Ledger(entries_of(replace(part, weight=each)), grid) for each in weights)
+    return found
 
 
-def bound_at(ground: Ground, rule: Rule, cutoff: float, confidence: float) -> Bound:
-    """The bound for a release of one group up to a cut-off."""
-    inside = _scope(ground, rule)
-    asked = inside & ground.candidate
+def _by_balances(data: SelectionData, rule: Rule) -> Decision:
+    merged = merge_groups(data, rule)
+    group, numbers = groups_of(data, merged)
+    ledgers = ledgers_of(divided(data, group, numbers))
+    cutoffs, refused = find_cutoffs(ledgers, rule, grouped=merged is not None)
+    rows = data.candidate
+    outside = {name: visits[rows] for name, visits in data.outside.items()}
+    decision = decide_by_cutoff(data.risk[rows], outside, cutoffs, None if merged is None else group[rows])
+    decision = replace(decision, merged=merged)
+    return withhold_all(decision, refused) if refused else decision
+
+
+def bound_of(data: SelectionData, rule: Rule, decision: Decision) -> Bound:
+    """With the rule's confidence, how many of the released values are risky at most; true for any level picked."""
+    cutoffs = (
+        dict.fromkeys(decision.cutoffs)
+        if decision.refused
+        else {number: each.risk for number, each in decision.cutoffs.items()}
+    )
+    bound = bound_up_to(parts_of(data, decision.merged), rule, cutoffs)
+    if rule.claim != "visits":
+        return bound
+    values = int(decision.released.sum())  # of equal risks at the cut-off, ties may release some only
+    return replace(bound, values=values, risky=min(bound.risky, values))
+
+
+def bound_up_to(parts: Mapping[int, SelectionData], rule: Rule, cutoffs: Mapping[int, float | None]) -> Bound:
+    """The bound for a release of every group up to its cut-off; the doubt is divided between groups."""
+    confidence = rule.in_each_of(len(parts)).confidence
+    found = [
+        _bound_at(part, rule, -math.inf if (limit := cutoffs[number]) is None else limit, confidence)
+        for number, part in parts.items()
+    ]
+    nothing = Bound(0, rule.confidence, None, 0)
+    return replace(reduce(add, found, nothing), confidence=rule.confidence) if found else nothing
+
+
+def _bound_at(data: SelectionData, rule: Rule, cutoff: float, confidence: float) -> Bound:
+    inside = _scope(data, rule)
+    asked = inside & data.candidate
     if rule.claim == "visits":
-        judged = inside & ground.judged
-        return held_out_bound(
-            ground.risk[judged], ground.risky[judged], ground.risk[asked], cutoff, confidence
-        )
-    return ledger_bound(entries_of(ground), cutoff, ground.risk[asked], ground.patient[asked], confidence)
+        judged = inside & data.judged
+        return held_out_bound(data.risk[judged], data.risky[judged], data.risk[asked], cutoff, confidence)
+    return ledger_bound(entries_of(data), cutoff, data.risk[asked], data.patient[asked], confidence)
 
 
-def passing(ground: Ground, decision: Decision) -> BoolArray:
+def passing(data: SelectionData, decision: Decision) -> BoolArray:
     """Every visit within the promise, measured or not, that the decision's cut-offs let through."""
-    limits = np.full(len(ground.risk), -np.inf)
-    for number, part in parts_of(ground, decision.merged).items():
+    limits = np.full(len(data.risk), -np.inf)
+    for number, part in parts_of(data, decision.merged).items():
         limit = decision.cutoffs[number].risk
         if limit is not None and not decision.refused:
             limits[part.judged | part.candidate] = limit
-    return ground.inside & (ground.risk <= limits)
+    return data.inside & (data.risk <= limits)
 
 
 def decide_by_cutoff(
-    risk: FloatArray,
-    outside: Mapping[str, BoolArray],
-    cutoffs: Mapping[int, Cutoff],
-    group: IntArray | None = None,
+    risk: FloatArray, outside: Mapping[str, BoolArray], cutoffs: Mapping[int, Cutoff], group: IntArray | None = None
 ) -> Decision:
     """Release every visit within the promise whose risk is at most its group's cut-off: each visit by itself."""
     limits = {number: math.nan if each.risk is None else each.risk for number, each in cutoffs.items()}
@@ -238,26 +203,26 @@ def reasons(released: BoolArray, outside: Mapping[str, BoolArray]) -> NDArray[np
     return reason.astype(np.str_)
 
 
-def _scope(ground: Ground, rule: Rule) -> BoolArray:
+def _scope(data: SelectionData, rule: Rule) -> BoolArray:
     """Visits the rule speaks of: all with a risk in the paper's own release."""
-    return np.isfinite(ground.risk) if rule.published else ground.inside
+    return np.isfinite(data.risk) if rule.published else data.inside
 
 
-def _by_p_values(ground: Ground, rule: Rule) -> Decision:
+def _by_p_values(data: SelectionData, rule: Rule) -> Decision:
     """Plain conformal p-values against the calibration visits, and Benjamini-Hochberg (the paper's release).
 
     With promise `confident` the release goes up to the last threshold that random division shows to be safe.
     """
-    merged = merge_groups(ground, rule)
-    released, p_values = np.zeros(len(ground.risk), dtype=bool), np.full(len(ground.risk), np.nan)
-    limits, cutoffs = np.full(len(ground.risk), np.nan), {}
-    parts = parts_of(ground, merged)
+    merged = merge_groups(data, rule)
+    released, p_values = np.zeros(len(data.risk), dtype=bool), np.full(len(data.risk), np.nan)
+    limits, cutoffs = np.full(len(data.risk), np.nan), {}
+    parts = parts_of(data, merged)
     for number, part in parts.items():
         inside = _scope(part, rule)
         calibration, candidate = part.judged & inside, part.candidate & inside
         p_values[candidate] = _p_values_of(part, calibration, candidate, rule)
         if rule.promise == "confident":
-            limit = _confident_limit(part, calibration, candidate, in_each(rule, len(parts)))
+            limit = _confident_limit(part, calibration, candidate, rule.in_each_of(len(parts)))
             released[candidate] = part.risk[candidate] <= limit
         else:
             released[candidate] = benjamini_hochberg(p_values[candidate], rule.alpha)
@@ -265,12 +230,12 @@ def _by_p_values(ground: Ground, rule: Rule) -> Decision:
             limit = float(part.risk[out].max()) if out.any() else math.nan
         limits[part.candidate] = limit
         cutoffs[number] = _observed_cutoff(part, calibration, limit)
-    rows = ground.candidate
-    outside = {} if rule.published else {n: v[rows] for n, v in ground.outside.items()}
+    rows = data.candidate
+    outside = {} if rule.published else {n: v[rows] for n, v in data.outside.items()}
     decision = Decision(
         released[rows], reasons(released[rows], outside), limits[rows], p_values[rows], cutoffs, merged=merged
     )
-    needed, there = fewest_calibration(rule.alpha), int(np.sum(ground.judged & _scope(ground, rule)))
+    needed, there = fewest_calibration(rule.alpha), int(np.sum(data.judged & _scope(data, rule)))
     if there >= needed:
         return decision
     return withhold_all(
@@ -280,45 +245,41 @@ def _by_p_values(ground: Ground, rule: Rule) -> Decision:
     )
 
 
-def _p_values_of(ground: Ground, calibration: BoolArray, candidate: BoolArray, rule: Rule) -> FloatArray:
-    risky = ground.risky[calibration]
+def _p_values_of(data: SelectionData, calibration: BoolArray, candidate: BoolArray, rule: Rule) -> FloatArray:
+    risky = data.risky[calibration]
     if rule.published:
-        return paper_p_values(ground.risk[candidate], ground.risk[calibration], risky, ground.tie[candidate])
+        return paper_p_values(data.risk[candidate], data.risk[calibration], risky, data.tie[candidate])
     return conformal_p_values(
-        Ranked(ground.risk[candidate], ground.tie[candidate]),
-        Ranked(ground.risk[calibration], ground.tie[calibration]),
-        risky,
+        Ranked(data.risk[candidate], data.tie[candidate]), Ranked(data.risk[calibration], data.tie[calibration]), risky
     )
 
 
-def _confident_limit(ground: Ground, calibration: BoolArray, candidate: BoolArray, rule: Rule) -> float:
+def _confident_limit(data: SelectionData, calibration: BoolArray, candidate: BoolArray, rule: Rule) -> float:
     """The last of a sequence of thresholds at which so few risky calibration visits show the level to be kept.
 
     Which visits calibrate was drawn at random: so, were more than alpha of the candidates up to a threshold risky, the
     count among the calibration visits would be hypergeometric. The sequence starts where a share of alpha / 2 would
     be proof and goes up; it reads no error.
     """
-    risk, asked = ground.risk[calibration], ground.risk[candidate]
-    risky, doubt, limit = ground.risky[calibration], 1.0 - rule.confidence, math.nan
-    started = False
-    for threshold in risk_grid(np.r_[risk, asked]).tolist():
-        n, m = int(np.sum(risk <= threshold)), int(np.sum(asked <= threshold))
-        wrong = math.floor(rule.alpha * m + 1e-9) + 1
-        if not started:
-            started = chance_of_so_few(n, math.floor(rule.alpha * n / 2), m, wrong) <= doubt
-            if not started:
-                continue
-        if chance_of_so_few(n, int(np.sum(risky[risk <= threshold])), m, wrong) > doubt:
-            break
-        limit = threshold
-    return limit
+    risk, asked, doubt = data.risk[calibration], data.risk[candidate], 1.0 - rule.confidence
+    grid = risk_grid(np.r_[risk, asked])
+    n, m = (np.searchsorted(np.sort(each), grid, side="right") for each in (risk, asked))
+    seen = np.searchsorted(np.sort(risk[data.risky[calibration]]), grid, side="right")
+    wrong = np.floor(rule.alpha * m + 1e-9).astype(np.int64) + 1
+    hoped = chance_of_so_few(n, np.floor(rule.alpha * n / 2).astype(np.int64), m, wrong) <= doubt
+    if not hoped.any():
+        return math.nan
+    first = int(np.argmax(hoped))
+    failed = chance_of_so_few(n, seen, m, wrong)[first:] > doubt
+    last = first + (int(np.argmax(failed)) if failed.any() else len(failed)) - 1
+    return float(grid[last]) if last >= first else math.nan
 
 
-def _observed_cutoff(ground: Ground, calibration: BoolArray, limit: float) -> Cutoff:
+def _observed_cutoff(data: SelectionData, calibration: BoolArray, limit: float) -> Cutoff:
     """The risk of the last value released, for display; decisions came from the p-values."""
-    below = calibration & (ground.risk <= limit)
-    share = float(ground.risky[below].mean()) if below.any() else None
-    patients = len(np.unique(ground.patient[calibration]))
+    below = calibration & (data.risk <= limit)
+    share = float(data.risky[below].mean()) if below.any() else None
+    patients = len(np.unique(data.patient[calibration]))
     return Cutoff(None if math.isnan(limit) else limit, share, float(calibration.sum()), float(patients))
 
 

@@ -15,13 +15,25 @@ from operator import add
 import numpy as np
 
 from safeimpute.errors import GuaranteeRefused, VisitsError
-from safeimpute.records.arrays import VisitArrays
+from safeimpute.learning.roles import fold_of, require_learnable
 from safeimpute.selection.bounds import Bound
+from safeimpute.selection.calibrated import Calibrated
 from safeimpute.selection.claims import Promised, promise_about
-from safeimpute.selection.release import Decision, Ground, Rule, bound_of, decide, in_each
+from safeimpute.selection.cutoff import Rule
+from safeimpute.selection.enough import EffectiveSize, calibrated_on, enough, require_promisable, too_few
+from safeimpute.selection.release import Decision, SelectionData, bound_of, decide
+from safeimpute.selection.what_if import (
+    LEVELS,
+    TOLERANCE_FACTORS,
+    AtTolerance,
+    Division,
+    UnderDoubt,
+    WhatIf,
+    tolerances_around,
+)
 from safeimpute.settings import OverName, Settings
-from safeimpute.splits.enough import Worth, enough, require_promisable, too_few
-from safeimpute.splits.folds import fold_of, require_learnable
+from safeimpute.tolerance import Tolerance
+from safeimpute.visits.arrays import VisitArrays
 
 PER_VISIT = ("risk", "tie", "patient", "weight", "judged", "risky", "candidate")
 PER_CANDIDATE = ("released", "reason", "cutoff", "p_value")
@@ -29,44 +41,69 @@ WITHIN_CELLS = "The level is kept over the cells of all labs together: a single 
 EACH_LAB = "The level is kept in each lab by itself: it does not cover a lab picked after looking."
 
 
-def decide_together(grounds: Mapping[str, Ground], rule: Rule) -> dict[str, Decision]:
+def decide_together(data_by_lab: Mapping[str, SelectionData], rule: Rule) -> dict[str, Decision]:
     """Release the candidates of every lab up to one risk, so that the level holds over all released cells.
 
-    The grounds speak of the same visits in the same order.
+    All speak of the same visits in the same order.
     """
-    whole = decide(join_grounds(list(grounds.values())), rule)
-    ends = np.cumsum([int(ground.candidate.sum()) for ground in grounds.values()])[:-1]
+    whole = decide(join_selection_data(list(data_by_lab.values())), rule)
+    ends = np.cumsum([int(data.candidate.sum()) for data in data_by_lab.values()])[:-1]
     parts = zip(*(np.split(getattr(whole, name), ends) for name in PER_CANDIDATE), strict=True)
     return {
         lab: replace(whole, **dict(zip(PER_CANDIDATE, part, strict=True)))
-        for lab, part in zip(grounds, parts, strict=True)
+        for lab, part in zip(data_by_lab, parts, strict=True)
     }
 
 
-def join_grounds(grounds: Sequence[Ground]) -> Ground:
-    """The cells of several labs as one ground; patients keep their numbers, which all labs share."""
-    names = dict.fromkeys(name for ground in grounds for name in ground.outside)
-    nobody = [np.zeros(len(ground.risk), dtype=bool) for ground in grounds]
+def join_selection_data(data_by_lab: Sequence[SelectionData]) -> SelectionData:
+    """The cells of several labs as one table; patients keep their numbers, which all labs share."""
+    names = dict.fromkeys(name for data in data_by_lab for name in data.outside)
+    nobody = [np.zeros(len(data.risk), dtype=bool) for data in data_by_lab]
     outside = {
-        name: np.concatenate([g.outside.get(name, none) for g, none in zip(grounds, nobody, strict=True)])
+        name: np.concatenate([g.outside.get(name, none) for g, none in zip(data_by_lab, nobody, strict=True)])
         for name in names
     }
-    rest = {name: np.concatenate([getattr(ground, name) for ground in grounds]) for name in PER_VISIT}
-    return Ground(outside=outside, **rest)
+    rest = {name: np.concatenate([getattr(data, name) for data in data_by_lab]) for name in PER_VISIT}
+    late = [none if g.late is None else g.late for g, none in zip(data_by_lab, nobody, strict=True)]
+    whole = None if all(g.late is None for g in data_by_lab) else np.concatenate(late)
+    return SelectionData(outside=outside, late=whole, **rest)
 
 
 def bound_together(
-    grounds: Mapping[str, Ground], rule: Rule, decisions: Mapping[str, Decision], over: OverName = "labs"
+    data_by_lab: Mapping[str, SelectionData], rule: Rule, decisions: Mapping[str, Decision], over: OverName = "labs"
 ) -> Bound:
     """With the rule's confidence, how many of all released cells are risky at most.
 
     Labs with a cut-off each divide the doubt between them.
     """
     if over == "cells":  # one cut-off: the cells of all labs are one release
-        return bound_of(join_grounds(list(grounds.values())), rule, next(iter(decisions.values())))
-    each = in_each(rule, len(grounds))
-    parts = [bound_of(ground, each, decisions[lab]) for lab, ground in grounds.items()]
+        return bound_of(join_selection_data(list(data_by_lab.values())), rule, next(iter(decisions.values())))
+    each = rule.in_each_of(len(data_by_lab))
+    parts = [bound_of(data, each, decisions[lab]) for lab, data in data_by_lab.items()]
     return replace(reduce(add, parts), confidence=rule.confidence)
+
+
+def what_if_together(
+    labs: Mapping[str, Calibrated], tolerances: Mapping[str, Tolerance], rule: Rule, gammas: Sequence[float]
+) -> dict[str, WhatIf]:
+    """What other levels, tolerances (of all labs times one factor) and odds would release of each lab, together."""
+    levels = sorted({*LEVELS, rule.alpha})
+    around = {lab: tolerances_around(each) for lab, each in tolerances.items()}
+    elsewhere: dict[str, list[AtTolerance]] = {lab: [] for lab in labs}
+    doubts: dict[str, list[UnderDoubt]] = {}
+    for number, factor in enumerate(TOLERANCE_FACTORS):
+        parts = {lab: Division(each.selection_data(around[lab][number][0]), None) for lab, each in labs.items()}
+        joint = Division(join_selection_data([each.data for each in parts.values()]), None)
+        rules = [replace(rule, alpha=level) for level in levels]
+        limits = [joint.limits(each) for each in rules]
+        for lab, part in parts.items():
+            reaches = (part.reach(*each, bounded=factor == 1.0) for each in zip(limits, rules, strict=True))
+            elsewhere[lab].append(AtTolerance(*around[lab][number], tuple(reaches)))
+        if factor == 1.0:
+            doubted = [(float(gamma), joint.limits(replace(rule, gamma=gamma))) for gamma in gammas]
+            for lab, part in parts.items():
+                doubts[lab] = [UnderDoubt(gamma, part.reach(each, rule).released) for gamma, each in doubted]
+    return {lab: WhatIf(tuple(elsewhere[lab]), doubts[lab]) for lab in labs}
 
 
 def refusal(visits: VisitArrays, settings: Settings) -> str:
@@ -74,7 +111,7 @@ def refusal(visits: VisitArrays, settings: Settings) -> str:
     if why := unlearnable(visits, settings):
         return why
     try:
-        if settings.over == "labs" or np.isfinite(visits.target_values).all():
+        if settings.over == "labs" or (np.isfinite(visits.target_values) | visits.target_censored).all():
             require_promisable(visits, settings)
     except (GuaranteeRefused, VisitsError) as error:
         return str(error)
@@ -93,10 +130,11 @@ def unlearnable(visits: VisitArrays, settings: Settings) -> str:
 
 def require_promisable_together(labs: Sequence[VisitArrays], settings: Settings) -> None:
     """Refuse labs that together could not bear the level even at equal weights."""
-    patient = np.concatenate([each.patient[~np.isnan(each.target_values)] for each in labs])
-    worth = Worth(float(len(patient)), float(len(np.unique(patient))))
-    if not enough(worth, settings.fdr):
-        raise GuaranteeRefused(f"{too_few(settings.fdr, worth)}.")
+    measured = [~np.isnan(each.target_values) & calibrated_on(each, settings) for each in labs]
+    patient = np.concatenate([each.patient[rows] for each, rows in zip(labs, measured, strict=True)])
+    effective_size = EffectiveSize(float(len(patient)), float(len(np.unique(patient))))
+    if not enough(effective_size, settings.fdr):
+        raise GuaranteeRefused(f"{too_few(settings.fdr, effective_size)}.")
 
 
 def as_part_of_several(promised: Promised, settings: Settings) -> Promised:
@@ -115,9 +153,7 @@ def promise_of_several(settings: Settings, labs: Mapping[str, str], columns: tup
     else:
         start, end = f"For each of {len(labs)} labs by itself:", EACH_LAB
     tolerances = "; ".join(f"{lab} {words}" for lab, words in labs.items())
-    return Promised(
-        f"{start} {said.promise} Tolerances: {tolerances}.", said.assumption, f"{said.limits} {end}"
-    )
+    return Promised(f"{start} {said.promise} Tolerances: {tolerances}.", said.assumption, f"{said.limits} {end}")
 
 
 def _listed(labs: tuple[str, ...], most: int = 6) -> str:

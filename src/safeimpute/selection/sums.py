@@ -1,200 +1,222 @@
-"""The ledger as sums of whole numbers: exact in any order, so that any number of machines finds the same cut-off.
+"""Sums of balances over patients: thresholds x a few moments, exact in any order, and all that a rule may ask of them.
 
-What `keep_ledger` and the two rules need of the patients' balances are sums and maxima over patients. Here each
-patient's part is rounded to a multiple of 2**-32 before it is added; partitions add up to the numbers of one table.
+Every number is a whole multiple of 2**-36 before it is added, so that any batches, on any number of machines, come to
+the same sums to the last bit. `ledger.Ledger` works them out from entries where they are asked for; `Sums` holds them
+at every threshold and one level, can be sent, and added to others.
 """
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from safeimpute.records.arrays import FloatArray
-from safeimpute.selection.cutoff import LARGEST_STAKE, Cutoff
-from safeimpute.selection.ledger import Entries, below, per_patient
-from safeimpute.splits.enough import RISKY_PATIENTS, RISKY_VISITS, Worth
+from safeimpute.selection.enough import EffectiveSize
+from safeimpute.visits.arrays import FloatArray, IntArray
 
-UNIT = 2.0**32
-Whole = list[int]  # one number per threshold
-MOST_AT_ONCE = 4_000  # patients whose balances are held at a time
+UNIT = 2.0**36
+SPLIT = 2.0**26  # whole numbers are added in two halves, each far below 2**53
+
+Whole = list[int]  # one number per threshold, in units of 2**-36
+VisitMoment = Literal[
+    "weight", "weight_square", "risky_weight", "expected", "square_risk", "square_doubt", "visits", "risky"
+]
+PatientMoment = Literal[
+    "size_square",
+    "size_expected",
+    "expected_square",
+    "doubt_square",
+    "risky_square",
+    "size_risky",
+    "largest_size",
+    "largest_visit",
+]
+VISIT_MOMENTS: tuple[VisitMoment, ...] = VisitMoment.__args__  # type: ignore[attr-defined]
+PATIENT_MOMENTS: tuple[PatientMoment, ...] = PatientMoment.__args__  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
-class LedgerSums:
-    """Per threshold what patients add up to (in units of 2**-32), and the largest of them."""
+class Level:
+    """What a balance is counted against: the share alpha, with odds that may be off by a factor either way."""
 
-    balance: Whole
-    gain: Whole  # positive balances
-    gain_square: Whole
-    weight: Whole
-    weight_square: Whole  # of visits
-    visits: Whole  # in units of 1, like `risky`
-    risky: Whole
-    doubt: Whole  # what the risks alone predict, for the confident rule: squares summed over visits
-    doubt_together: Whole  # the same, summed within patients first
-    drift: Whole
-    excess: Whole
-    noise: Whole
-    patient_square: Whole  # of the patients' weights; its last entry stands for all
-    largest_balance: Whole  # maxima, not sums
-    largest_weight: Whole
-    largest_visit: Whole
-
-    def plus(self, other: "LedgerSums") -> "LedgerSums":
-        """Both together."""
-        joined = {}
-        for each in fields(self):
-            add = max if each.name.startswith("largest") else int.__add__
-            pairs = zip(getattr(self, each.name), getattr(other, each.name), strict=True)
-            joined[each.name] = [add(one, two) for one, two in pairs]
-        return LedgerSums(**joined)
-
-    def real(self, name: str) -> FloatArray:
-        """One column as numbers."""
-        return np.array([number / UNIT for number in getattr(self, name)], dtype=np.float64)
+    alpha: float
+    gamma: float = 1.0
 
     @property
-    def worth(self) -> Worth:
-        """Of all visits and patients: the last threshold is infinite."""
-        total = self.weight[-1] / UNIT
-        visits, patients = self.weight_square[-1] / UNIT, self.patient_square[-1] / UNIT
-        return Worth(total**2 / visits if visits > 0 else 0.0, total**2 / patients if patients > 0 else 0.0)
+    def risky(self) -> float:
+        """What a risky visit of weight one costs at worst."""
+        return self.gamma * (1.0 - self.alpha)
+
+    @property
+    def good(self) -> float:
+        """What a good one gives at worst."""
+        return self.alpha / self.gamma
 
 
-def ledger_sums(entries: Entries, thresholds: FloatArray, alpha: float) -> LedgerSums:
-    """Sums of some patients' entries; the last threshold must be infinite."""
-    total: LedgerSums | None = None
-    for start in range(0, max(entries.n_patients, 1), MOST_AT_ONCE):
-        there = (entries.patient >= start) & (entries.patient < start + MOST_AT_ONCE)
-        count = min(MOST_AT_ONCE, entries.n_patients - start)
-        part = Entries(
-            entries.patient[there] - start,
-            entries.risk[there],
-            entries.weight[there],
-            entries.risky[there],
-            max(count, 0),
+class Balances(Protocol):
+    """What a rule may ask."""
+
+    @property
+    def thresholds(self) -> FloatArray:
+        """Increasing risks a cut-off is chosen from."""
+
+    @property
+    def effective_size(self) -> EffectiveSize:
+        """How many equally weighted visits and patients these are worth."""
+
+    def visit(self, name: VisitMoment) -> FloatArray:
+        """Per threshold a sum over the visits at or below it."""
+
+    def patient(self, name: PatientMoment) -> FloatArray:
+        """Per threshold a sum, or the largest, over patients of what their visits at or below it come to."""
+
+    def gains(self, places: IntArray, level: Level) -> tuple[FloatArray, FloatArray]:
+        """At some thresholds the sums of the patients' positive balances and of their squares."""
+
+    def wealth(self, places: IntArray, level: Level, stakes: FloatArray) -> FloatArray:
+        """At some thresholds sum(log(1 - stake X_q)): evidence that the mean balance is below zero."""
+
+
+def kish_size(weights: FloatArray) -> float:
+    """(sum w)^2 / sum w^2: how many equally weighted units the weighted ones are worth."""
+    squares = float(np.square(weights).sum())
+    return float(weights.sum()) ** 2 / squares if squares > 0 else 0.0
+
+
+def size_biased(amounts: FloatArray) -> FloatArray:
+    """Per column the mean of amounts drawn in proportion to themselves; 0 where there are none."""
+    return ratio(np.square(amounts).sum(axis=0), amounts.sum(axis=0))
+
+
+def ratio(above: FloatArray, below: FloatArray) -> FloatArray:
+    """Quotients; 0 where the divisor is not positive."""
+    found: FloatArray = np.divide(above, below, out=np.zeros_like(below), where=below > 0)
+    return found
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The sums of some patients at every threshold and one level: a few thousand whole numbers."""
+
+    grid: tuple[float, ...]
+    level: Level
+    totals: tuple[int, int, int]
+    of_visits: dict[VisitMoment, Whole]
+    of_patients: dict[PatientMoment, Whole]
+    gain: Whole
+    gain_square: Whole
+    bets: tuple[Whole, Whole] | None = None  # where the confident rule has staked
+
+    def plus(self, other: "Sums") -> "Sums":
+        """Both together."""
+        if (self.grid, self.level) != (other.grid, other.level):
+            raise ValueError("sums at other thresholds or another level cannot be added")
+        return Sums(
+            self.grid,
+            self.level,
+            tuple(added(self.totals, other.totals)),  # type: ignore[arg-type]
+            {name: added(each, other.of_visits[name]) for name, each in self.of_visits.items()},
+            {
+                name: [max(pair) for pair in zip(each, other.of_patients[name], strict=True)]
+                if name.startswith("largest")
+                else added(each, other.of_patients[name])
+                for name, each in self.of_patients.items()
+            },
+            added(self.gain, other.gain),
+            added(self.gain_square, other.gain_square),
         )
-        found = _sums(part, thresholds, alpha)
-        total = found if total is None else total.plus(found)
-    assert total is not None
-    return total
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON carries it; bets are sent apart."""
+        return vars(self) | {"level": vars(self.level), "bets": None}
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> "Sums":
+        """What `to_dict` gave."""
+        read = {"grid": tuple(stored["grid"]), "totals": tuple(stored["totals"])}
+        return cls(**stored | read | {"level": Level(**stored["level"])})
+
+    @property
+    def thresholds(self) -> FloatArray:
+        """Increasing risks a cut-off is chosen from."""
+        return np.array(self.grid)
+
+    @property
+    def effective_size(self) -> EffectiveSize:
+        """How many equally weighted visits and patients these are worth."""
+        return effective_size_of(self.totals)
+
+    def visit(self, name: VisitMoment) -> FloatArray:
+        """Per threshold a sum over the visits at or below it."""
+        return real(self.of_visits[name])
+
+    def patient(self, name: PatientMoment) -> FloatArray:
+        """Per threshold a sum, or the largest, over patients."""
+        return real(self.of_patients[name])
+
+    def gains(self, places: IntArray, level: Level) -> tuple[FloatArray, FloatArray]:
+        """Sums of positive balances and of their squares at some thresholds."""
+        self._require(level)
+        return real(self.gain)[places], real(self.gain_square)[places]
+
+    def wealth(self, places: IntArray, level: Level, stakes: FloatArray) -> FloatArray:
+        """Logarithm of a bettor's wealth at some thresholds; the stakes must be those the bets were made with."""
+        self._require(level)
+        assert self.bets is not None
+        logs, largest = self.bets
+        return wealth_of([logs[k] for k in places], [largest[k] for k in places], stakes)
+
+    def _require(self, level: Level) -> None:
+        if level != self.level:
+            raise ValueError("these sums were made at another level")
 
 
-def _sums(entries: Entries, thresholds: FloatArray, alpha: float) -> LedgerSums:
-    weight, risk, risky = entries.weight, entries.risk, entries.risky
-    deviation = np.sqrt(np.maximum(risk * (1.0 - risk), 0.0))
-    balance = per_patient(entries, weight * (risky - alpha), thresholds)
-    size = per_patient(entries, weight, thresholds)
-    doubt = per_patient(entries, weight * deviation, thresholds)
-    drift = per_patient(entries, weight * (risk - alpha), thresholds)
-    noise = np.square(weight) * (risk * (1.0 - risk) + np.square(risk - alpha))
-    gain = np.maximum(balance, 0.0)
-    return LedgerSums(
-        balance=_summed(balance),
-        gain=_summed(gain),
-        gain_square=_summed(np.square(gain)),
-        weight=_summed(size),
-        weight_square=_visit_sums(entries, np.square(weight), thresholds),
-        visits=_visit_sums(entries, np.ones(len(risk)), thresholds),
-        risky=_visit_sums(entries, risky.astype(np.float64), thresholds),
-        doubt=_visit_sums(entries, np.square(weight * deviation), thresholds),
-        doubt_together=_summed(np.square(doubt)),
-        drift=_summed(np.square(drift)),
-        excess=_summed(drift),
-        noise=_visit_sums(entries, noise, thresholds),
-        patient_square=_summed(np.square(size)),
-        largest_balance=_largest(balance),
-        largest_weight=_largest(size),
-        largest_visit=[_rounded(np.array([weight.max(initial=0.0)]))[0]] * len(thresholds),
+def added_bets(parts: Sequence[tuple[Whole, Whole]]) -> tuple[Whole, Whole]:
+    """Bets of several batches together."""
+    logs, largest = parts[0]
+    for more, larger in parts[1:]:
+        logs = added(logs, more)
+        largest = [max(pair) for pair in zip(largest, larger, strict=True)]
+    return logs, largest
+
+
+def effective_size_of(totals: Sequence[int]) -> EffectiveSize:
+    """Effective sizes from the weight of all visits, its square, and the square of the patients' weights."""
+    weight, square, patient_square = (each / UNIT for each in totals)
+    return EffectiveSize(
+        weight**2 / square if square > 0 else 0.0, weight**2 / patient_square if patient_square > 0 else 0.0
     )
 
 
-def _rounded(amounts: NDArray[np.float64]) -> Whole:
-    return [int(each) for each in np.rint(amounts * UNIT).astype(np.int64).tolist()]
+def whole(amounts: FloatArray) -> FloatArray:
+    return np.rint(amounts * UNIT)
 
 
-def _summed(table: FloatArray) -> Whole:
-    """Per threshold the sum over patients, each rounded by itself."""
-    return [int(each) for each in np.rint(table * UNIT).astype(np.int64).sum(axis=0).tolist()]
+def products(one: FloatArray, other: FloatArray) -> FloatArray:
+    """Of whole numbers, as whole numbers again."""
+    return np.rint(one * (other / UNIT))
 
 
-def _largest(table: FloatArray) -> Whole:
-    return _rounded(table.max(axis=0, initial=0.0))
+def exact(whole: FloatArray) -> Whole:
+    """Sums over the first axis of whole numbers."""
+    high = np.floor(whole / SPLIT)
+    parts = [half.sum(axis=0).tolist() for half in (high, whole - high * SPLIT)]
+    return [int(one) * int(SPLIT) + int(two) for one, two in zip(*parts, strict=True)]
 
 
-def _visit_sums(entries: Entries, amount: FloatArray, thresholds: FloatArray) -> Whole:
-    """Per threshold the sum over visits, each rounded by itself: whole numbers below 2**53 add up exactly."""
-    whole = np.rint(amount * UNIT)
-    high, low = np.divmod(whole, 2.0**20)
-    parts = [below(entries.risk, part, thresholds).astype(np.int64).tolist() for part in (high, low)]
-    return [int(one) * 2**20 + int(two) for one, two in zip(*parts, strict=True)]
+def added(one: Sequence[int], other: Sequence[int]) -> Whole:
+    return [a + b for a, b in zip(one, other, strict=True)]
 
 
-def stakes_of(sums: LedgerSums, alpha: float, confidence: float) -> FloatArray:
-    """Per threshold the stake of the confident rule (`cutoff.predicted_stake`)."""
-    spread = (sums.real("doubt") + sums.real("doubt_together")) / 2 + sums.real("drift")
-    most = (1.0 - alpha) * sums.real("largest_weight")
-    with np.errstate(divide="ignore"):
-        wanted = np.sqrt(-2.0 * math.log(1.0 - confidence) / spread)
-        stake = np.minimum(wanted, LARGEST_STAKE / most)
-    return np.where((most > 0) & (spread > 0), stake, 0.0)
+def larger(found: Whole, table: FloatArray) -> Whole:
+    return [max(a, int(b)) for a, b in zip(found, table.max(axis=0, initial=0.0).tolist(), strict=True)]
 
 
-def log_wealth_sums(entries: Entries, thresholds: FloatArray, alpha: float, stakes: FloatArray) -> Whole:
-    """Per threshold sum(log(1 - stake X_q)) of some patients; ruin is told by the largest balance."""
-    total = [0] * len(thresholds)
-    for start in range(0, entries.n_patients, MOST_AT_ONCE):
-        there = (entries.patient >= start) & (entries.patient < start + MOST_AT_ONCE)
-        part = Entries(
-            entries.patient[there] - start,
-            entries.risk[there],
-            entries.weight[there],
-            entries.risky[there],
-            min(MOST_AT_ONCE, entries.n_patients - start),
-        )
-        balance = per_patient(part, part.weight * (part.risky - alpha), thresholds)
-        logs = np.log1p(-np.minimum(stakes * balance, 0.999_999))
-        total = [one + two for one, two in zip(total, _summed(logs), strict=True)]
-    return total
+def real(whole: Sequence[int]) -> FloatArray:
+    return np.array([number / UNIT for number in whole], dtype=np.float64)
 
 
-def worth_enough(worth: Worth, alpha: float) -> bool:
-    """As `cutoff.enough`."""
-    return alpha * worth.visits >= RISKY_VISITS and alpha * worth.patients >= RISKY_PATIENTS
-
-
-def average_from(sums: LedgerSums, thresholds: FloatArray, alpha: float) -> Cutoff:
-    """`cutoff.average_cutoff` from sums; the last, infinite threshold is no choice."""
-    weight, gain = sums.real("weight"), sums.real("gain")
-    cost = np.divide(sums.real("gain_square"), gain, out=np.zeros_like(gain), where=gain > 0)
-    visit = np.divide(sums.real("weight_square"), weight, out=np.zeros_like(weight), where=weight > 0)
-    safe = (weight > 0.0) & (sums.real("balance") + cost + (1.0 - alpha) * visit <= 0.0)
-    places = np.flatnonzero(safe[:-1])
-    return _cutoff(sums, thresholds, alpha, int(places[-1]) if len(places) else None)
-
-
-def confident_from(
-    sums: LedgerSums, wealth: Whole, thresholds: FloatArray, alpha: float, confidence: float
-) -> Cutoff:
-    """`cutoff.confident_cutoff` from sums."""
-    stakes = stakes_of(sums, alpha, confidence)
-    ruined = stakes * sums.real("largest_balance") >= 1.0
-    reached = np.array([number / UNIT for number in wealth]) >= -math.log(1.0 - confidence)
-    excess, noise = sums.real("excess")[:-1], sums.real("noise")[:-1]
-    chosen = None
-    if len(excess):
-        start = int(np.argmax(-excess / np.sqrt(np.maximum(noise, 1e-12))))
-        for place in range(start, len(excess)):
-            if ruined[place] or not reached[place]:
-                break
-            chosen = place
-    return _cutoff(sums, thresholds, alpha, chosen)
-
-
-def _cutoff(sums: LedgerSums, thresholds: FloatArray, alpha: float, place: int | None) -> Cutoff:
-    worth = sums.worth
-    if place is None:
-        return Cutoff(None, None, worth.visits, worth.patients)
-    share = sums.balance[place] / sums.weight[place] + alpha
-    return Cutoff(float(thresholds[place]), float(share), worth.visits, worth.patients)
+def wealth_of(logs: Whole, largest: Whole, stakes: FloatArray) -> FloatArray:
+    ruined = stakes * real(largest) >= 1.0
+    return np.where(ruined, -math.inf, real(logs))

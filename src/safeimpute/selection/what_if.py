@@ -5,22 +5,31 @@ unmeasured differ from the modelled ones by a factor of at most gamma either way
 of w_i 1{risk_i <= T} (gamma (1 - alpha) 1{risky_i} - alpha / gamma 1{not risky_i}).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from safeimpute.records.arrays import FloatArray
-from safeimpute.selection.bh import ROUNDING
-from safeimpute.selection.cutoff import average_cutoff
-from safeimpute.selection.ledger import Entries, below, per_patient, risk_grid, size_biased
-from safeimpute.selection.release import Ground, Rule, bound_at, decide, entries_of
-from safeimpute.splits.enough import enough
+from safeimpute.selection.cutoff import Rule, find_cutoffs
+from safeimpute.selection.groups import Merged
+from safeimpute.selection.ledger import Ledger
+from safeimpute.selection.p_values import ROUNDING
+from safeimpute.selection.release import (
+    Decision,
+    SelectionData,
+    bound_of,
+    bound_up_to,
+    decide,
+    ledgers_of,
+    merge_groups,
+    parts_of,
+)
 from safeimpute.tolerance import Tolerance, parse_tolerance
+from safeimpute.visits.arrays import FloatArray
 
 LEVELS = tuple(round(0.01 * step, 2) for step in range(1, 51))
 TOLERANCE_FACTORS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0)
-FIRST_STEP = 8  # thresholds tried at once
 
 
 @dataclass(frozen=True)
@@ -36,9 +45,14 @@ class Reach:
     """How far up the risk a level reaches, and how many candidates that lets through."""
 
     level: float
-    cutoff: float | None  # None: nowhere
+    cutoffs: Mapping[int, float]  # by cell of the groups, 0 without any; nothing is released in one not named
     released: int
     bound: int  # with the rule's confidence at most so many of them are risky, whichever level is picked
+
+    @property
+    def cutoff(self) -> float | None:
+        """The largest of them; None where nothing is released."""
+        return max(self.cutoffs.values(), default=None)
 
 
 @dataclass(frozen=True)
@@ -48,6 +62,14 @@ class AtTolerance:
     tolerance: Tolerance
     typed: str  # as a user would type it
     reaches: tuple[Reach, ...]
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """What other choices would have released: to look at, not to promise."""
+
+    elsewhere: tuple[AtTolerance, ...]
+    doubts: list[UnderDoubt]  # empty where the claim does not look at who gets measured
 
 
 def tolerances_around(own: Tolerance) -> list[tuple[Tolerance, str]]:
@@ -66,111 +88,98 @@ def _scaled(tolerance: Tolerance, factor: float) -> str:
     return share if tolerance.share else absolute
 
 
-def reaches(
-    ground: Ground, rule: Rule, levels: Sequence[float], *, bounded: bool = True
-) -> tuple[Reach, ...]:
-    """At each level how many values the average rule would release; under claim `visits` p-values decide instead.
+@dataclass(frozen=True)
+class Division:
+    """A table divided into groups, with what every level is decided from."""
 
-    One rule speaks for all groups. Where not `bounded`, nothing better is said than that all of them may be risky.
-    """
-    ground = replace(ground, cell=None)
-    found = _by_p_values(ground, rule, levels) if rule.claim == "visits" else _by_ledger(ground, levels)
-    return tuple(
-        Reach(
-            level,
-            None if np.isnan(cutoff) else cutoff,
-            released,
-            bound_at(ground, rule, cutoff, rule.confidence).risky if bounded and released else released,
+    data: SelectionData
+    merged: Merged | None
+
+    @cached_property
+    def parts(self) -> dict[int, SelectionData]:
+        return parts_of(self.data, self.merged)
+
+    @cached_property
+    def ledgers(self) -> dict[int, tuple[Ledger, ...]]:
+        return ledgers_of(self.parts)
+
+    @cached_property
+    def asked(self) -> dict[int, FloatArray]:
+        """Risks of each group's candidates, in order."""
+        return {number: np.sort(part.risk[part.inside & part.candidate]) for number, part in self.parts.items()}
+
+    def limits(self, rule: Rule) -> dict[int, float | None]:
+        """Up to which risk the rule releases each group."""
+        found, refused = find_cutoffs(self.ledgers, rule, grouped=self.merged is not None)
+        return {number: None if refused else each.risk for number, each in found.items()}
+
+    def reach(self, limits: Mapping[int, float | None], rule: Rule, *, bounded: bool = False) -> Reach:
+        """What is released here up to these limits; they may have been found elsewhere."""
+        released = sum(
+            int(np.searchsorted(self.asked[number], limit, side="right"))
+            for number, limit in limits.items()
+            if limit is not None
         )
-        for level, (cutoff, released) in zip(levels, found, strict=True)
+        bound = bound_up_to(self.parts, rule, limits).risky if bounded and released else released
+        return Reach(rule.alpha, _by_cell(limits, self.merged), released, bound)
+
+
+def _by_cell(limits: Mapping[int, float | None], merged: Merged | None) -> dict[int, float]:
+    return {
+        cell: limit
+        for number, limit in limits.items()
+        if limit is not None
+        for cell in ((0,) if merged is None else merged.cells[number])
+    }
+
+
+def reaches(data: SelectionData, rule: Rule, levels: Sequence[float], *, bounded: bool = True) -> tuple[Reach, ...]:
+    """What the rule would release at each level; where not `bounded`, the bound says nothing better than all."""
+    if rule.claim == "visits":
+        return _by_p_values(data, rule, levels, bounded=bounded)
+    divisions: dict[object, Division] = {}
+    found = []
+    for level in levels:
+        at = replace(rule, alpha=level)
+        merged = merge_groups(data, at)
+        key = None if merged is None else tuple(merged.cells.values())
+        division = divisions.setdefault(key, Division(data, merged))
+        found.append(division.reach(division.limits(at), at, bounded=bounded))
+    return tuple(found)
+
+
+def _by_p_values(data: SelectionData, rule: Rule, levels: Sequence[float], *, bounded: bool) -> tuple[Reach, ...]:
+    """The same under claim `visits`; the release alone is worked out once where one sort serves all levels."""
+    plain = rule.promise == "average" and data.cell is None
+    decisions = (
+        _all_levels(data, rule, levels) if plain else (decide(data, replace(rule, alpha=level)) for level in levels)
     )
+    found = []
+    for level, decision in zip(levels, decisions, strict=True):
+        limits = {number: None if decision.refused else each.risk for number, each in decision.cutoffs.items()}
+        released = int(decision.released.sum())
+        bound = bound_of(data, rule, decision).risky if bounded and released else released
+        found.append(Reach(level, _by_cell(limits, decision.merged), released, bound))
+    return tuple(found)
 
 
-def _by_ledger(ground: Ground, levels: Sequence[float]) -> list[tuple[float, int]]:
-    inside = ground.inside
-    grid = risk_grid(ground.risk[inside & (ground.judged | ground.candidate)])
-    candidates = np.sort(ground.risk[inside & ground.candidate])
-    return [
-        (cutoff, 0 if np.isnan(cutoff) else int(np.searchsorted(candidates, cutoff, side="right")))
-        for cutoff in average_cutoffs(entries_of(ground), grid, levels).tolist()
-    ]
-
-
-def _by_p_values(ground: Ground, rule: Rule, levels: Sequence[float]) -> list[tuple[float, int]]:
+def _all_levels(data: SelectionData, rule: Rule, levels: Sequence[float]) -> Iterator[Decision]:
     """All levels from one sort: Benjamini-Hochberg releases a candidate from its adjusted p-value on."""
     from scipy.stats import false_discovery_control
 
-    tested = decide(ground, replace(rule, alpha=max(levels), promise="average")).p_value
-    there = np.isfinite(tested)
-    risk = ground.risk[ground.candidate][there]
-    adjusted = false_discovery_control(tested[there]) if there.any() else tested[there]
-    found = []
+    tested = decide(data, replace(rule, alpha=max(levels)))
+    there = np.isfinite(tested.p_value)
+    adjusted = np.full(len(there), np.inf)
+    adjusted[there] = false_discovery_control(tested.p_value[there]) if there.any() else []
+    risk, (whole,) = data.risk[data.candidate], tested.cutoffs.values()
     for level in levels:
-        through = risk[adjusted <= level * (1.0 + ROUNDING)]
-        found.append((float(through.max()) if len(through) else np.nan, len(through)))
-    return found
+        released = adjusted <= level * (1.0 + ROUNDING)
+        limit = float(risk[released].max()) if released.any() else None
+        yield replace(tested, released=released, cutoffs={0: replace(whole, risk=limit)})
 
 
-def average_cutoffs(entries: Entries, thresholds: FloatArray, levels: Sequence[float]) -> FloatArray:
-    """What the average rule gives at each level, at a small part of its cost; NaN where no threshold keeps the level.
-
-    A threshold can be safe only where the risky weight below it is at most the level's share, and a lower level never
-    reaches further than a higher one: so only thresholds just below those two bounds are tried.
-    """
-    present, patient = np.unique(entries.patient, return_inverse=True)
-    there = replace(entries, patient=patient, n_patients=len(present))
-    weight = below(there.risk, there.weight, thresholds)
-    risky = below(there.risk, there.weight * there.risky, thresholds)
-    found, reach = np.full(len(levels), np.nan), len(thresholds)
-    worth = there.worth
-    for place in np.argsort(levels)[::-1]:
-        if not enough(worth, levels[place]):
-            break
-        possible = np.flatnonzero(risky[:reach] - levels[place] * weight[:reach] <= ROUNDING * weight[:reach])
-        end = int(possible[-1]) + 1 if len(possible) else 0
-        found[place] = _last_safe(there, thresholds[:end], levels[place])
-        if np.isnan(found[place]):
-            break
-        reach = int(np.searchsorted(thresholds, found[place], side="right"))
-    return found
-
-
-def _last_safe(entries: Entries, thresholds: FloatArray, alpha: float) -> float:
-    """The cut-off, looked for from the largest threshold down in growing steps."""
-    end, step = len(thresholds), FIRST_STEP
-    while end > 0:
-        start = max(0, end - step)
-        cutoff = average_cutoff(entries, thresholds[start:end], alpha)
-        if cutoff.risk is not None:
-            return cutoff.risk
-        end, step = start, 2 * step
-    return np.nan
-
-
-def released_under_doubt(
-    entries: Entries,
-    thresholds: FloatArray,
-    candidate_risk: FloatArray,
-    alpha: float,
-    gammas: Sequence[float],
-) -> list[UnderDoubt]:
-    """Released candidates for each factor, by the average rule."""
-    return [
-        UnderDoubt(
-            float(gamma), int(np.sum(candidate_risk <= _cutoff_in_doubt(entries, thresholds, alpha, gamma)))
-        )
-        for gamma in gammas
-    ]
-
-
-def _cutoff_in_doubt(entries: Entries, thresholds: FloatArray, alpha: float, gamma: float) -> float:
-    """The average rule's cut-off against the worst balance that odds off by `gamma` allow; -inf for none."""
-    cost = np.where(entries.risky, gamma * (1.0 - alpha), -alpha / gamma)
-    balance = per_patient(entries, entries.weight * cost, thresholds)
-    size = per_patient(entries, entries.weight, thresholds)
-    total = size.sum(axis=0)
-    heavy = per_patient(entries, np.square(entries.weight), thresholds).sum(axis=0)
-    visit = np.divide(heavy, total, out=np.zeros_like(total), where=total > 0)
-    correction = size_biased(np.maximum(balance, 0.0)) + (1.0 - alpha) * gamma * visit
-    safe = np.flatnonzero((total > 0.0) & (balance.sum(axis=0) + correction <= 0.0))
-    return float(thresholds[safe[-1]]) if len(safe) else -np.inf
+def released_under_doubt(data: SelectionData, rule: Rule, gammas: Sequence[float]) -> list[UnderDoubt]:
+    """Values the rule would still release were the odds of measuring off by each factor either way."""
+    division = Division(data, merge_groups(data, rule))
+    limits = [division.limits(replace(rule, gamma=gamma)) for gamma in gammas]
+    return [UnderDoubt(float(g), division.reach(each, rule).released) for g, each in zip(gammas, limits, strict=True)]

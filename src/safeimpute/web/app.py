@@ -1,28 +1,28 @@
-"""The page's routes: each reads or appends, says it in JSON, and leaves the rest to the module it calls."""
+"""The page over a run's folder: routes that read or append and answer in JSON, served on the loopback address alone."""
 
+import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import polars as pl
+import uvicorn
 from fastapi import FastAPI, Query, Request
 from fastapi import Path as PathParam
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, Field, StringConstraints
 
 from safeimpute.errors import OptionError, SafeImputeError
-from safeimpute.web.decisions import DecisionLog, Imputation
+from safeimpute.report.run_folder import holds_several_labs, lab_folders
+from safeimpute.web.decisions import ACCEPTED, REJECTED, DecisionLog, Imputation, ReviewState, log_beside
 from safeimpute.web.export import Format, accepted_values, export_bytes, export_note
-from safeimpute.web.guard import REPORT_POLICY, Access, Guard
-from safeimpute.web.lab_facts import lab_facts
-from safeimpute.web.patients import Filters, list_patients
+from safeimpute.web.guard import REPORT_POLICY, Access, Guard, new_access
+from safeimpute.web.patients import Filters, lab_facts, list_patients, read_patient
 from safeimpute.web.rerun import Rerun
-from safeimpute.web.review_state import ACCEPTED, REJECTED, ReviewState
-from safeimpute.web.run_data import RunData
-from safeimpute.web.trajectory import read_patient
+from safeimpute.web.run_data import RunData, read_run
 
 STATIC = Path(__file__).parent / "static"
 TOLD = (
@@ -31,9 +31,11 @@ TOLD = (
     *("next_step", "withheld_by_reason", "reason_words", "cutoffs", "risk_is_probability"),
     *("bound", "gathering", "confidence", "promise_kind"),
 )
+Answer = dict[str, object]  # as JSON, which only the page reads
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=80)]
 Number = Annotated[int, PathParam(ge=0, le=2**31 - 1)]
 Comment = Annotated[str, StringConstraints(strip_whitespace=True, max_length=2000)]
+LOOPBACK = "127.0.0.1"
 
 
 class NewDecision(BaseModel):
@@ -58,14 +60,6 @@ class Levels(BaseModel):
     fdr: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
 
-def create_app(run: RunData, log: DecisionLog, access: Access) -> FastAPI:
-    """The whole page over one run."""
-    review = Review(run, log)
-    app = guarded_app(access, [review])
-    add_review(app, review)
-    return app
-
-
 class Review:
     """One lab's run under review: its data, its log, where the review stands, and a new run at other levels."""
 
@@ -75,11 +69,25 @@ class Review:
 
     def progress(self) -> dict[str, int]:
         """How many values were accepted and rejected, and how many released ones wait."""
-        return _progress(self.run, self.state)
+        marks, released = self.state.marks(), self.run.imputations["released"]
+        decided = {"accepted": marks == ACCEPTED, "rejected": marks == REJECTED}
+        waiting = {"open": released & ~decided["accepted"] & ~decided["rejected"]}
+        return {name: int(each.sum()) for name, each in (decided | waiting).items()}
+
+    @property
+    def title(self) -> str:
+        return lab_facts(self.run.summary["target"], self.run.summary["unit"])["title"]
 
 
-def guarded_app(access: Access, reviews: Sequence[Review]) -> FastAPI:
-    """An empty page behind the guard; ends the new runs under way when it is closed."""
+def open_reviews(folder: Path) -> list[Review]:
+    """What is to be reviewed in a run's folder: one run, or each lab's; their decisions stand in one log."""
+    whole = folder if holds_several_labs(folder) else None
+    runs = [read_run(each, whole) for each in lab_folders(folder)]
+    return [Review(run, DecisionLog(log_beside(folder), run.identity)) for run in runs]
+
+
+def create_app(folder: Path, reviews: Sequence[Review], access: Access) -> FastAPI:
+    """The whole page over a run's folder, behind the guard; ends the new runs under way when it is closed."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -89,15 +97,53 @@ def guarded_app(access: Access, reviews: Sequence[Review]) -> FastAPI:
 
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.add_middleware(Guard, access=access)
+    if holds_several_labs(folder):
+        _add_labs(app, folder, reviews)
+    else:
+        _add_review(app, reviews[0])
     return app
 
 
-def add_review(app: FastAPI, review: Review, labs: Callable[[], list[dict[str, Any]]] = list) -> None:
+def _add_labs(app: FastAPI, folder: Path, reviews: Sequence[Review]) -> None:
+    """Each lab under its own address, one page that turns from lab to lab; one export, one report."""
+
+    def labs() -> list[Answer]:
+        return [
+            {
+                "lab": review.run.summary["target"],
+                "title": review.title,
+                "page": number,
+                "missing": review.run.summary["missing"],
+                "released": review.run.summary["released"],
+                **review.progress(),
+            }
+            for number, review in enumerate(reviews, start=1)
+        ]
+
+    @app.get("/")
+    def first() -> RedirectResponse:
+        return RedirectResponse("/labs/1/")
+
+    @app.get("/report")
+    def report() -> FileResponse:
+        return _sandboxed(folder / "report.html")
+
+    @app.get("/export/accepted.{kind}")
+    def export(kind: Format) -> Response:
+        return _as_file(pl.concat([accepted_values(each.run, each.state) for each in reviews]), kind)
+
+    for number, review in enumerate(reviews, start=1):
+        page = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+        _add_review(page, review, labs)
+        app.mount(f"/labs/{number}", page)
+
+
+def _add_review(app: FastAPI, review: Review, labs: Callable[[], list[Answer]] = list) -> None:
     """The routes of one run's review; `labs` says which other labs the page can turn to."""
     app.add_exception_handler(SafeImputeError, _as_json)
     app.add_exception_handler(RequestValidationError, _unusable)
-    _add_reading(app, review.run, review.state, labs)
-    _add_deciding(app, review.run, review.log, review.state)
+    _add_reading(app, review, labs)
+    _add_deciding(app, review)
     _add_rerun(app, review.rerun)
     app.mount("/", StaticFiles(directory=STATIC, html=True))
 
@@ -114,77 +160,67 @@ def _unusable(_: Request, error: Exception) -> Response:
     return JSONResponse({"detail": words}, status_code=422)
 
 
-def _add_reading(
-    app: FastAPI, run: RunData, state: ReviewState, labs: Callable[[], list[dict[str, Any]]]
-) -> None:
+def _add_reading(app: FastAPI, review: Review, labs: Callable[[], list[Answer]]) -> None:
+    run, state = review.run, review.state
+
     @app.get("/api/run")
-    def about(request: Request) -> dict[str, Any]:
+    def about(request: Request) -> Answer:
         values, risks = run.imputations["value"], run.imputations["risk"]
         return {
             **{name: value for name, value in run.summary.items() if name in TOLD},
             "name": (run.whole or run.folder).name,
-            "title": lab_facts(run.summary["target"], run.summary["unit"])["title"],
+            "title": review.title,
             "guaranteed": run.guaranteed,
             "export_note": export_note(run),
             "value_range": [values.min(), values.max()],
             "risk_range": [risks.min(), risks.max()],
             "interval": run.manifest["config"]["interval"],
             "exploration": run.exploration,
-            "progress": _progress(run, state),
+            "progress": review.progress(),
             "reviewer": _signed_in(request),
             "labs": labs(),
         }
 
     @app.get("/api/patients")
-    def patients(filters: Annotated[Filters, Query()]) -> dict[str, Any]:
+    def patients(filters: Annotated[Filters, Query()]) -> Answer:
         return list_patients(run, state.marks(), filters)
 
     @app.get("/api/patients/{patient}")
-    def patient(patient: Number) -> dict[str, Any]:
+    def patient(patient: Number) -> Answer:
         return read_patient(run, state, patient)
 
     @app.get("/report")
     def report() -> FileResponse:
-        return sandboxed(run.folder / "report.html")
+        return _sandboxed(run.folder / "report.html")
 
     @app.get("/export/accepted.{kind}")
     def export(kind: Format) -> Response:
-        return as_file(accepted_values(run, state), kind)
+        return _as_file(accepted_values(run, state), kind)
 
 
-def as_file(table: pl.DataFrame, kind: Format) -> Response:
-    """Accepted values, to be kept as a file."""
+def _as_file(table: pl.DataFrame, kind: Format) -> Response:
     media = "text/csv; charset=utf-8" if kind == "csv" else "application/octet-stream"
     name = f'attachment; filename="accepted.{kind}"'
     return Response(export_bytes(table, kind), media_type=media, headers={"content-disposition": name})
 
 
-def _progress(run: RunData, state: ReviewState) -> dict[str, int]:
-    marks = state.marks()
-    released = run.imputations["released"]
-    return {
-        "accepted": int((marks == ACCEPTED).sum()),
-        "rejected": int((marks == REJECTED).sum()),
-        "open": int((released & (marks != ACCEPTED) & (marks != REJECTED)).sum()),
-    }
+def _add_deciding(app: FastAPI, review: Review) -> None:
+    run, log = review.run, review.log
 
-
-def _add_deciding(app: FastAPI, run: RunData, log: DecisionLog, state: ReviewState) -> None:
     @app.post("/api/decisions")
-    def decide(decision: NewDecision, request: Request) -> dict[str, Any]:
-        row = _imputation(run, decision)
-        about = Imputation(decision.imputation, row["subject"], row["time_text"], row["value"])
+    def decide(decision: NewDecision, request: Request) -> Answer:
+        about = _imputation(run, decision)
         log.add(_signed_in(request) or decision.reviewer, about, decision.kind, decision.comment)
-        return {"patient": row["patient"], "progress": _progress(run, state)}
+        return {"patient": run.imputations["patient"][about.number], "progress": review.progress()}
 
     @app.post("/api/undo")
-    def undo(given: Undo, request: Request) -> dict[str, Any]:
+    def undo(given: Undo, request: Request) -> Answer:
         reviewer = _signed_in(request) or given.reviewer
         imputation = log.undo(reviewer)
         if imputation is None:
             raise OptionError(f"{reviewer} has no decision left to undo.")
         patient = run.imputations["patient"][imputation]
-        return {"patient": patient, "imputation": imputation, "progress": _progress(run, state)}
+        return {"patient": patient, "imputation": imputation, "progress": review.progress()}
 
 
 def _signed_in(request: Request) -> str:
@@ -192,8 +228,8 @@ def _signed_in(request: Request) -> str:
     return str(getattr(request.state, "reviewer", ""))
 
 
-def _imputation(run: RunData, decision: NewDecision) -> dict[str, Any]:
-    """The row a decision speaks of; refused where the decision cannot stand."""
+def _imputation(run: RunData, decision: NewDecision) -> Imputation:
+    """The value a decision speaks of; refused where the decision cannot stand."""
     if decision.imputation >= len(run.imputations):
         raise OptionError("there is no such imputation in this run.")
     row = run.imputations.row(decision.imputation, named=True)
@@ -201,24 +237,55 @@ def _imputation(run: RunData, decision: NewDecision) -> dict[str, Any]:
         raise OptionError("a withheld value cannot be accepted: nothing is promised about it.")
     if decision.kind == "comment" and not decision.comment:
         raise OptionError("the comment is empty.")
-    return row
+    return Imputation(decision.imputation, row["subject"], row["time_text"], row["value"])
 
 
 def _add_rerun(app: FastAPI, rerun: Rerun) -> None:
     @app.post("/api/rerun")
-    def start(levels: Levels) -> dict[str, Any]:
+    def start(levels: Levels) -> Answer:
         rerun.start(levels.tolerance, levels.fdr)
         return rerun.status()
 
     @app.get("/api/rerun")
-    def status() -> dict[str, Any]:
+    def status() -> Answer:
         return rerun.status()
 
     @app.get("/rerun/report")
     def report() -> FileResponse:
-        return sandboxed(rerun.report())
+        return _sandboxed(rerun.report())
 
 
-def sandboxed(path: Path) -> FileResponse:
+def _sandboxed(path: Path) -> FileResponse:
     """A report as if from nowhere: it can reach nothing of the page."""
     return FileResponse(path, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})
+
+
+def serve_run(
+    folder: Path, port: int, started: Callable[[dict[str, str]], None], reviewers: Sequence[str] = ()
+) -> None:
+    """Serve until interrupted; `started` is told the addresses by reviewer once requests are taken.
+
+    Without reviewers there is one address, under no name, and whoever opens it says who they are.
+    """
+    folder = folder.resolve()
+    reviews = open_reviews(folder)
+    with _listen(port) as listening:
+        access = new_access(listening.getsockname()[1], reviewers)
+        app = create_app(folder, reviews, access)
+        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, ws="none")
+        started(access.addresses or {"": access.address})
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _listen(port: int) -> socket.socket:
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((LOOPBACK, port))
+        listening.listen()
+    except OSError as error:
+        listening.close()
+        raise OptionError(
+            f"port {port} cannot be used ({error.strerror}). Give another, or leave --port out."
+        ) from None
+    return listening

@@ -1,10 +1,12 @@
-"""The reviewers' decisions: an append-only SQLite log beside the run's folder.
+"""The reviewers' decisions: an append-only SQLite log beside the run's folder, and where the review stands.
 
 A row is never changed or deleted; undoing a decision is a further row. The log stands outside the run's folder, so
 that a run written anew does not take the decisions with it, and names the run each row speaks of.
 """
 
 import sqlite3
+import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -12,11 +14,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
 from safeimpute.errors import OptionError
 
 Kind = Literal["accept", "reject", "comment", "undo"]
 BUSY_SECONDS = 10.0  # how long a write waits for another reviewer's
-
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS decision (
   number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -38,6 +43,8 @@ CREATE TRIGGER IF NOT EXISTS decision_never_changes BEFORE UPDATE ON decision
 CREATE TRIGGER IF NOT EXISTS decision_never_goes BEFORE DELETE ON decision
   BEGIN SELECT RAISE(ABORT, 'decisions are kept as they were made'); END;
 """
+UNDECIDED, ACCEPTED, REJECTED = 0, 1, 2
+MARKS = ("undecided", "accepted", "rejected")
 
 
 @dataclass(frozen=True)
@@ -74,13 +81,9 @@ class DecisionLog:
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         try:
-            with closing(
-                sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
-            ) as connection:
+            with closing(sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute(
-                    "PRAGMA synchronous = FULL"
-                )  # a decision acknowledged survives a power cut
+                connection.execute("PRAGMA synchronous = FULL")  # a decision acknowledged survives a power cut
                 yield connection
         except sqlite3.DatabaseError as error:
             raise OptionError(
@@ -140,3 +143,44 @@ class DecisionLog:
 def log_beside(folder: Path) -> Path:
     """Where a run's decisions are kept: next to its folder, so that --force does not take them along."""
     return folder.with_name(f"{folder.name}.decisions.sqlite")
+
+
+class ReviewState:
+    """Follows a log that this and other processes append to."""
+
+    def __init__(self, log: DecisionLog, imputations: int) -> None:
+        self._log, self._lock, self._last = log, threading.Lock(), 0
+        self._marks: NDArray[np.int8] = np.zeros(imputations, dtype=np.int8)
+        self._rows: defaultdict[int, list[Decision]] = defaultdict(list)
+        self._undone: set[int] = set()
+
+    def marks(self) -> pl.Series:
+        """One mark per imputation, as of now."""
+        with self._lock:
+            self._catch_up()
+            return pl.Series("review", self._marks.copy())
+
+    def in_force(self, imputation: int) -> list[Decision]:
+        """Decisions and comments about an imputation that were not taken back, oldest first."""
+        with self._lock:
+            self._catch_up()
+            return self._not_taken_back(imputation)
+
+    def _catch_up(self) -> None:
+        for row in self._log.since(self._last):
+            self._rows[row.imputation].append(row)
+            if row.undoes is not None:
+                self._undone.add(row.undoes)
+            self._marks[row.imputation] = self._mark(row.imputation)
+            self._last = row.number
+
+    def _not_taken_back(self, imputation: int) -> list[Decision]:
+        rows = self._rows.get(imputation, [])
+        return [row for row in rows if row.kind != "undo" and row.number not in self._undone]
+
+    def _mark(self, imputation: int) -> int:
+        """The last word of whoever decided last."""
+        for row in reversed(self._not_taken_back(imputation)):
+            if row.kind in ("accept", "reject"):
+                return ACCEPTED if row.kind == "accept" else REJECTED
+        return UNDECIDED

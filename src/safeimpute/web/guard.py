@@ -41,9 +41,7 @@ class Access:
 
     port: int
     token: str
-    reviewers: Mapping[str, str] = field(
-        default_factory=dict
-    )  # token -> name; with them, `token` opens nothing
+    reviewers: Mapping[str, str] = field(default_factory=dict)  # token -> name; with them, `token` opens nothing
 
     @property
     def hosts(self) -> tuple[str, str]:
@@ -59,7 +57,6 @@ class Access:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Each reviewer's own address."""
         return {name: self.address_with(token) for token, name in self.reviewers.items()}
 
     def address_with(self, token: str) -> str:

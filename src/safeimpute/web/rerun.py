@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 from safeimpute.errors import OptionError
 from safeimpute.report.run_folder import read_summary
@@ -50,7 +49,7 @@ class Rerun:
             self._lines.append(line.strip())
         process.wait()
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> dict[str, object]:
         """Nothing yet, running with its last words, finished with the outcome, or failed with the reason."""
         process, folder = self._process, self._folder
         if process is None or folder is None:
@@ -74,7 +73,6 @@ class Rerun:
         }
 
     def report(self) -> Path:
-        """The finished new run's report."""
         if self.status()["state"] != "finished" or self._folder is None:
             raise OptionError("no new run has finished yet.")
         return self._folder / "report.html"

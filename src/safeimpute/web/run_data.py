@@ -8,12 +8,12 @@ from typing import cast
 import polars as pl
 
 from safeimpute.errors import OptionError
-from safeimpute.evaluation.run_summary import RunSummary, SliderGrid
-from safeimpute.records.bundled import PBC_UNITS
-from safeimpute.records.catalogue import load_catalogue
-from safeimpute.report.manifest import Manifest
-from safeimpute.report.run_folder import LAB_PREFIX, read_manifest, read_summary
-from safeimpute.runtime.files import sha256_of
+from safeimpute.evaluation.release_profile import SliderGrid
+from safeimpute.evaluation.run_summary import RunSummary
+from safeimpute.machine.files import sha256_of
+from safeimpute.report.run_folder import LAB_PREFIX, Manifest, read_manifest, read_summary
+from safeimpute.visits.catalogue import load_catalogue
+from safeimpute.visits.examples import PBC_UNITS
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,7 @@ class RunData:
     """One finished run."""
 
     folder: Path
-    identity: (
-        str  # SHA-256 of imputations.parquet: decisions about another table of imputations do not count here
-    )
+    identity: str  # SHA-256 of imputations.parquet: decisions about another table of imputations do not count here
     imputations: pl.DataFrame  # as written, with the patient's number and plain text for identifier and time
     summary: RunSummary
     manifest: Manifest
@@ -32,17 +30,12 @@ class RunData:
 
     @property
     def guaranteed(self) -> bool:
-        """Whether anything is promised about the released values."""
         return not self.summary["no_promise"]
 
     @property
     def beside(self) -> Path:
         """The folder beside which new runs are put."""
-        return (
-            self.folder
-            if self.whole is None
-            else self.whole.with_name(f"{self.whole.name}-{self.folder.name}")
-        )
+        return self.folder if self.whole is None else self.whole.with_name(f"{self.whole.name}-{self.folder.name}")
 
     @property
     def visits_file(self) -> Path:
@@ -53,7 +46,6 @@ class RunData:
         return self.folder / "why.parquet"
 
     def unit_of(self, lab: str) -> str | None:
-        """The lab's unit as far as it is known."""
         if lab == self.summary["target"]:
             return self.summary["unit"]
         if self.manifest["input"]["path"] is None:

@@ -1,0 +1,1 @@
+"""The laboratory of safeimpute: other methods, the benchmark, the paper reproduced, studies and their runners."""

@@ -1,0 +1,1 @@
+"""The laboratory's commands of `safeimpute`, found by entry point."""

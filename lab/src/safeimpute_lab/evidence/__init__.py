@@ -1,0 +1,1 @@
+"""The evidence on data sets: accuracy and release of every method, and its pages."""

@@ -1,0 +1,1 @@
+"""Benchmarks and reproductions as folders: tables, figures, JSON."""

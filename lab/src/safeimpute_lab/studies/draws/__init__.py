@@ -1,0 +1,1 @@
+"""Draws: whether pooled estimates cover, on simulated and on real tables."""

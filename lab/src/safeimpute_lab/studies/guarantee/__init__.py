@@ -1,0 +1,1 @@
+"""The guarantee, studied: rules alone, whole cohorts, bounds and groups, and the page of it."""

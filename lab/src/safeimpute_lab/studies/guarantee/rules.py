@@ -1,0 +1,188 @@
+"""The rules alone: thousands of drawn worlds with known odds of measuring, judged by what they released.
+
+    python -m safeimpute_lab guarantee rules --out out/study --repetitions 2000 --jobs 2    writes out/study/rules.json
+
+Every world is judged three times: at the unmeasured visits of its own patients, at those of as many patients the ledger
+never saw, and in the long run (the share among all that the cut-off would ever release).
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from safeimpute.selection.cutoff import Rule, find_cutoff
+from safeimpute.selection.ledger import Entries, Ledger
+from safeimpute.visits.arrays import FloatArray
+from safeimpute_lab.studies.guarantee.attacks import ATTACKS
+from safeimpute_lab.studies.guarantee.cohorts import SCENARIOS
+from safeimpute_lab.studies.guarantee.worlds import World, draw_world
+
+ALPHAS = (0.05, 0.1, 0.2)
+CONFIDENCE = 0.9
+LONG_RUN = 40_000  # patients
+SIZES = (300, 1000)
+Draw = Callable[[np.random.Generator, int], World]
+WORLDS: dict[str, Draw] = {each.key: partial(draw_world, each) for each in SCENARIOS} | ATTACKS
+FindCutoff = Callable[[Entries, FloatArray, float], float | None]
+
+
+def _average(entries: Entries, grid: FloatArray, alpha: float) -> float | None:
+    return find_cutoff(Ledger(entries, grid), Rule("unmeasured", alpha)).risk
+
+
+def _confident(entries: Entries, grid: FloatArray, alpha: float) -> float | None:
+    return find_cutoff(Ledger(entries, grid), Rule("unmeasured", alpha, "confident", CONFIDENCE)).risk
+
+
+RULES: dict[str, FindCutoff] = {"average": _average, "confident": _confident}
+
+
+class LongRun:
+    """Share of risky values, and of good ones released, below any cut-off; from very many patients."""
+
+    def __init__(self, world: World) -> None:
+        rows = np.flatnonzero(world.candidate)
+        rows = rows[np.argsort(world.risk[rows], kind="stable")]
+        self.risk, self.risky, self.count = world.risk[rows], world.risky[rows], world.count[rows]
+        self.most = int(world.count.max())
+
+    def at(self, cutoff: float | None, longest: int) -> tuple[float, float]:
+        """Share and power at a cut-off, within the promise."""
+        if cutoff is None:
+            return 0.0, 0.0
+        place = int(np.searchsorted(self.risk, cutoff, side="right"))
+        risky, good = self.risky, int(np.sum(~self.risky))
+        if longest < self.most:
+            there = self.count[:place] <= longest
+            place, risky = int(there.sum()), risky[:place][there]
+        found = int(risky[:place].sum())
+        return found / max(place, 1), (place - found) / max(good, 1)
+
+
+def counted(world: World, cutoff: float | None, longest: int) -> tuple[int, int, int]:
+    """Risky ones released, released, and good candidates."""
+    candidate = world.candidate
+    good = int(np.sum(candidate & ~world.risky))
+    if cutoff is None:
+        return 0, 0, good
+    released = candidate & (world.risk <= cutoff) & (world.count <= longest)
+    return int(np.sum(released & world.risky)), int(released.sum()), good
+
+
+Draws = dict[tuple[str, float], list[tuple[float, ...]]]
+
+
+def repeat(
+    key: str,
+    patients: int,
+    repetitions: Sequence[int],
+    alphas: Sequence[float] = ALPHAS,
+    rules: dict[str, FindCutoff] | None = None,
+) -> Draws:
+    """Per rule and level one row a repetition: counts of same patients, of new ones, long-run share and power."""
+    draw, number = WORLDS[key], list(WORLDS).index(key)
+    long_run = LongRun(draw(np.random.default_rng([7, number]), LONG_RUN))
+    found: Draws = {}
+    for repetition in repetitions:
+        rng = np.random.default_rng([2026, number, patients, repetition])
+        world, new = draw(rng, patients), draw(rng, patients)
+        entries, grid, longest = world.entries(), world.grid(), world.longest
+        for name, rule in (rules or RULES).items():
+            for alpha in alphas:
+                cutoff = rule(entries, grid, alpha)
+                counts = (*counted(world, cutoff, longest), *counted(new, cutoff, longest))
+                found.setdefault((name, alpha), []).append((*counts, *long_run.at(cutoff, longest)))
+    return found
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the repetitions of one rule, level and kind of candidates come to."""
+
+    mean_fdp: float
+    mean_fdp_se: float
+    pooled: float
+    pooled_se: float
+    exceeds: float  # share of draws above the level
+    exceeds_se: float
+    power: float
+    empty: float
+
+
+def summarise(risky: FloatArray, released: FloatArray, good: FloatArray, alpha: float) -> Summary:
+    """Counts per draw -> the figures; a draw that releases nothing has FDP 0 and power 0."""
+    n = len(risky)
+    fdp = risky / np.maximum(released, 1)
+    pooled = risky.sum() / max(released.sum(), 1)
+    off = np.std(risky - pooled * released) / np.sqrt(n) / max(released.mean(), 1e-9)
+    above = float(np.mean(fdp > alpha))
+    return Summary(
+        mean_fdp=float(fdp.mean()),
+        mean_fdp_se=float(fdp.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0,
+        pooled=float(pooled),
+        pooled_se=float(off),
+        exceeds=above,
+        exceeds_se=float(np.sqrt(above * (1 - above) / n)),
+        power=float(np.mean((released - risky) / np.maximum(good, 1))),
+        empty=float(np.mean(released == 0)),
+    )
+
+
+def summaries(draws: Draws) -> list[dict[str, Any]]:
+    """One row per rule, level and kind of candidates."""
+    rows = []
+    for (rule, alpha), found in draws.items():
+        table = np.array(found, dtype=np.float64)
+        for who, start in (("same", 0), ("new", 3)):
+            risky, released, good = table[:, start : start + 3].T
+            told = summarise(risky, released, good, alpha)
+            rows.append({"rule": rule, "alpha": alpha, "who": who} | vars(told))
+        above = float(np.mean(table[:, 6] > alpha))
+        told_run = {"exceeds": above, "exceeds_se": float(np.sqrt(above * (1 - above) / len(table)))}
+        rows.append({"rule": rule, "alpha": alpha, "who": "long run", "power": float(table[:, 7].mean())} | told_run)
+    return rows
+
+
+def run_scenario(
+    pool: ProcessPoolExecutor, key: str, patients: int, repetitions: int, jobs: int
+) -> list[dict[str, Any]]:
+    """All repetitions of one scenario and size, divided among the workers."""
+    parts = [range(start, repetitions, jobs) for start in range(jobs)]
+    joined: Draws = {}
+    for part in pool.map(repeat, [key] * jobs, [patients] * jobs, parts):
+        for name, rows in part.items():
+            joined.setdefault(name, []).extend(rows)
+    return [{"scenario": key, "patients": patients} | row for row in summaries(joined)]
+
+
+def main() -> None:
+    """Run all scenarios and write one file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--repetitions", type=int, default=2000)
+    parser.add_argument("--patients", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--scenarios", nargs="+", choices=sorted(WORLDS), default=list(WORLDS))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    told = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    with ProcessPoolExecutor(told.jobs) as pool:
+        for patients in told.patients:
+            for key in told.scenarios:
+                found = run_scenario(pool, key, patients, told.repetitions, told.jobs)
+                rows += found
+                print(f"{key}, {patients} patients", flush=True)
+    told.out.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"repetitions": told.repetitions, "rows": rows}, indent=1)
+    (told.out / "rules.json").write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

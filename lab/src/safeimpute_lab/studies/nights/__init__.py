@@ -1,0 +1,1 @@
+"""Nights of scoring in simulated hospitals and on real data."""

@@ -1,0 +1,1 @@
+"""Proper draws of every missing value, and pooling."""

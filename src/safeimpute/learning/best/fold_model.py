@@ -1,0 +1,217 @@
+"""One fold's model: source of evidence, values and risk, all learnt from the patients of the other folds."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from safeimpute.learning.best.blend import BINS, Blended, BoostedTarget, Predictions, blend, convex_weights, fit_boosted
+from safeimpute.learning.best.evidence import Evidence, EvidenceTable, Source, learn_source, read_evidence
+from safeimpute.learning.protocol import Estimates
+from safeimpute.learning.trees import BLOCK_ROWS, COARSE, BaggedTrees, TreeSettings, bin_rows, fit_bagged_trees
+from safeimpute.machine.state import Arrays, Plain, State, from_state, state_of
+from safeimpute.settings import BestSettings
+from safeimpute.tolerance import Tolerance
+from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray, VisitArrays
+
+LARGEST_RATIO = 5.0  # an error five times the tolerance says no more about ranking than a larger one
+CAUTIOUS = TreeSettings(leaves=7, feature_share=0.3)
+PROBABILITY = replace(CAUTIOUS, objective="binary", metric="binary_logloss")
+SIZE = replace(CAUTIOUS, objective="regression", metric="l2")
+COMPARED = ("course", "target previous", "target next", "own mean", "analogue mean")
+
+
+@dataclass(frozen=True)
+class RiskModel:
+    """Ranks imputations by their chance of being unacceptable under one tolerance."""
+
+    probability: BaggedTrees
+    ratio: BaggedTrees  # expected |error| in units of what is allowed
+    tolerance: Tolerance
+
+    def judge(self, features: EvidenceTable, value: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Per visit the risk, in (0, 1), larger is riskier, and the expected size of the error in the target's unit.
+
+        The risk is the mean of two estimates of the chance that an error reaches the tolerance: were errors Laplace
+        with mean `ratio` times what is allowed, exp(-1 / ratio) of them would.
+        """
+        ratio = np.maximum(self.ratio.predict(features), 1e-3)
+        risk = (self.probability.predict(features) + np.exp(-1.0 / ratio)) / 2
+        return risk, ratio * np.maximum(self.tolerance.allowed(value), 1e-12)
+
+
+def fit_risk(
+    features: EvidenceTable,
+    value: FloatArray,
+    truth: FloatArray,
+    fold: IntArray,
+    tolerance: Tolerance,
+    seed: int,
+    pace: float = 1.0,
+    smallest_bin: int = COARSE,
+) -> RiskModel:
+    """Learn which errors reach the tolerance, from visits whose `value` was imputed without their patient."""
+    risky = tolerance.risky(value, truth).astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.abs(value - truth) / tolerance.allowed(truth)
+    counted = ratio[np.isfinite(ratio)]  # where no error is allowed, any is the largest
+    largest = max(LARGEST_RATIO, float(np.quantile(counted, 0.9)) if len(counted) else 0.0)
+    ratio = np.where(np.isfinite(ratio), np.minimum(ratio, largest), largest)
+    binned = bin_rows(features, np.arange(len(features)), smallest_bin)
+    probability, _ = fit_bagged_trees(binned, features, risky, fold, PROBABILITY.at_pace(pace), seed)
+    size, _ = fit_bagged_trees(binned, features, ratio, fold, SIZE.at_pace(pace), seed)
+    return RiskModel(probability, size, tolerance)
+
+
+def risk_features(evidence: Evidence, blended: Blended, *, calendar: bool) -> EvidenceTable:
+    """Evidence, the imputed value against each kind of it, how far the parts stand apart, the joint
+    course's standard deviation, and absolute time.
+    """
+    compared = [blended.z - evidence[name] for name in COMPARED if name in evidence.names]
+    apart = [blended.apart[name] for name in sorted(blended.apart)]
+    columns = [blended.z, *compared, *apart, *(np.abs(each) for each in (*compared, *apart))]
+    columns += [evidence.joint[:, 1], *([evidence.time] if calendar else [])]
+    wide = evidence.matrix.shape[1]
+    table = np.empty((len(evidence), wide + len(columns)), np.float32)
+    table[:, :wide] = evidence.matrix
+    for place, column in enumerate(columns, start=wide):
+        table[:, place] = column
+    return table
+
+
+TREES, BEYOND, JOINT, ALIKE = "trees", "trees beyond course", "joint course", "joint course, all alike"
+PARTS = (TREES, BEYOND, JOINT, ALIKE)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What a fold's model is asked to learn."""
+
+    settings: BestSettings
+    tolerance: Tolerance
+    past_only: bool
+    calendar: bool  # the risk may depend on absolute time
+
+
+@dataclass(frozen=True)
+class FoldModel:
+    """Frozen: it estimates any visit from the other visible targets of its patient."""
+
+    source: Source
+    trees: BoostedTarget
+    beyond: BoostedTarget
+    weights: Mapping[str, float]
+    risk: RiskModel
+    calendar: bool
+    block_visits: int
+
+    def estimate(self, visits: VisitArrays, device: str = "cpu", wanted: BoolArray | None = None) -> Estimates:
+        """Value and risk of the wanted visits, or all, of a table whose target column holds visible targets only."""
+        wanted = np.ones(len(visits), dtype=bool) if wanted is None else wanted
+        evidence = read_evidence(visits, self.source, wanted, self.block_visits, device)
+        blended = self.blended(evidence)
+        value = self.source.units.labs.in_unit(blended.z, self.source.target)
+        risk, spread = self._judge(evidence, blended, value)
+        signals = {f"{name} apart": each for name, each in blended.apart.items()}
+        return Estimates(value, risk, spread, evidence.nothing_known, self.risk.tolerance, signals)
+
+    def blended(self, evidence: Evidence) -> Blended:
+        """The parts' predictions at the visits read, combined."""
+        trees, beyond = self.trees.predict(evidence), self.beyond.predict(evidence)
+        return blend(_parts(evidence, trees, beyond), self.weights)
+
+    def _judge(self, evidence: Evidence, blended: Blended, value: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Block by block: the features of all visits never exist at once."""
+        risk, spread = np.empty(len(evidence)), np.empty(len(evidence))
+        for start in range(0, len(evidence), BLOCK_ROWS):
+            part = slice(start, start + BLOCK_ROWS)
+            features = risk_features(_part_of(evidence, part), _blended_part(blended, part), calendar=self.calendar)
+            risk[part], spread[part] = self.risk.judge(features, value[part])
+        return risk, spread
+
+    def state(self) -> State:
+        """Everything `estimate` needs, without code: arrays for safetensors, the rest for JSON."""
+        arrays, source = state_of(self.source, "source.")
+        plain: Plain = {
+            "source": source,
+            "trees": self.trees.trees.texts(),
+            "beyond": self.beyond.trees.texts(),
+            "weights": dict(self.weights),
+            "probability": self.risk.probability.texts(),
+            "ratio": self.risk.ratio.texts(),
+            "tolerance": asdict(self.risk.tolerance),
+            "calendar": self.calendar,
+            "block_visits": self.block_visits,
+        }
+        return arrays, plain
+
+    @classmethod
+    def from_state(cls, arrays: Arrays, plain: Plain) -> "FoldModel":
+        """The model that `state` took apart."""
+        trees = {name: BaggedTrees.from_texts(plain[name]) for name in ("trees", "beyond", "probability", "ratio")}
+        return cls(
+            source=from_state(Source, arrays, plain["source"], "source."),
+            trees=BoostedTarget(trees["trees"], beyond_course=False),
+            beyond=BoostedTarget(trees["beyond"], beyond_course=True),
+            weights=plain["weights"],
+            risk=RiskModel(trees["probability"], trees["ratio"], Tolerance(**plain["tolerance"])),
+            calendar=plain["calendar"],
+            block_visits=plain["block_visits"],
+        )
+
+
+def fit_fold_model(
+    visits: VisitArrays, fold: IntArray, lesson: Lesson, rng: np.random.Generator, device: str = "cpu"
+) -> FoldModel:
+    """Learn from visits of the other folds' patients; `fold` tells these folds apart.
+
+    Within them the folds serve once more: each member of a bag leaves one out, is stopped by it, and imputes it out
+    of sample; from those errors the blend is weighed and the risk learnt.
+    """
+    settings = lesson.settings
+    source = learn_source(visits, settings, rng, past_only=lesson.past_only)
+    visible = _some(~np.isnan(visits.target_values), settings.learn_visits, rng)
+    evidence = read_evidence(visits, source, visible, settings.block_visits, device)
+    fold, seeds = fold[visible], rng.integers(2**31 - 1000, size=3)
+    binned = bin_rows(evidence.matrix, np.arange(len(evidence)), most_bins=BINS)
+    pace = settings.pace
+    trees, trees_out = fit_boosted(evidence, binned, fold, int(seeds[0]), beyond_course=False, pace=pace)
+    beyond, beyond_out = fit_boosted(evidence, binned, fold, int(seeds[1]), beyond_course=True, pace=pace)
+    del binned
+    out_of_sample = _parts(evidence, trees_out, beyond_out)
+    weights = convex_weights(out_of_sample, evidence.target, source, rng)
+    blended = blend(out_of_sample, weights)
+    value = source.units.labs.in_unit(blended.z, source.target)
+    features = risk_features(evidence, blended, calendar=lesson.calendar)
+    truth, seed = visits.target_values[visible], int(seeds[2])
+    risk = fit_risk(features, value, truth, fold, lesson.tolerance, seed, pace)
+    return FoldModel(source, trees, beyond, weights, risk, lesson.calendar, settings.block_visits)
+
+
+def _parts(evidence: Evidence, trees: FloatArray, beyond: FloatArray) -> Predictions:
+    return dict(zip(PARTS, (trees, beyond, evidence.joint[:, 0], evidence.joint[:, 2]), strict=True))
+
+
+def _some(visible: BoolArray, most: int, rng: np.random.Generator) -> BoolArray:
+    """At most so many of the visits marked, at random."""
+    if visible.sum() <= most:
+        return visible
+    chosen = np.zeros_like(visible)
+    chosen[rng.choice(np.flatnonzero(visible), most, replace=False)] = True
+    return chosen
+
+
+def _part_of(evidence: Evidence, part: slice) -> Evidence:
+    return Evidence(
+        evidence.matrix[part],
+        evidence.names,
+        evidence.target[part],
+        evidence.course[part],
+        evidence.joint[part],
+        evidence.time[part],
+        evidence.nothing_known[part],
+    )
+
+
+def _blended_part(blended: Blended, part: slice) -> Blended:
+    return Blended(blended.z[part], {name: each[part] for name, each in blended.apart.items()})

@@ -1,0 +1,1 @@
+"""Nights after the fit: entries, tests, alarms, recalibration."""

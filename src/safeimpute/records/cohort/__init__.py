@@ -1,6 +1,0 @@
-"""One cohort definition, written once in Ibis, run by the engine that holds the data; makes the visits."""
-
-from safeimpute.records.cohort.build import build_cohort
-from safeimpute.records.cohort.definition import CohortDefinition, define_cohort
-
-__all__ = ["CohortDefinition", "build_cohort", "define_cohort"]

@@ -1,1 +1,0 @@
-"""A frozen model, its folder, and scoring of visits that came in since."""

@@ -1,0 +1,1 @@
+"""Clinical sources in and out: readers, cohorts, writers."""

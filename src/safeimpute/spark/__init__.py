@@ -1,0 +1,1 @@
+"""The same scoring and the same sums on a cluster."""

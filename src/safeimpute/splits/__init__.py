@@ -1,1 +1,0 @@
-"""Folds by patient, roles, what is hidden from whom, and the named random streams."""

@@ -1,0 +1,207 @@
+"""Imputed values: their table, and the release register by which released ones are known again, to the last digit.
+
+Beside the output folders stands one file per run or scored table, with a 64-bit hash of patient, lab and value for each
+released value; no value or identifier can be read from it. A table that holds such a value as if it were measured is
+refused, though its marks were stripped.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from safeimpute.errors import SafeImputeError, VisitsError
+from safeimpute.visits.arrays import BoolArray, FloatArray, VisitArrays, mix
+from safeimpute.visits.visits import patient_keys, subject_names
+
+# Column -> its type in Spark's words; subject_id and time keep the types of the visits table.
+SPARK_TYPES: dict[str, str] = {
+    "lab": "string",
+    "unit": "string",
+    "value": "double",
+    "lower": "double",
+    "upper": "double",
+    "risk": "double",
+    "cutoff": "double",
+    "p_value": "double",
+    "released": "boolean",
+    "reason": "string",
+}
+COLUMNS: tuple[str, ...] = ("subject_id", "time", *SPARK_TYPES)
+REGISTER = ".safeimpute-released"
+TELLING_DIGITS = 5  # significant digits above which a value is no round number that is measured again by chance
+CHANCE = 2  # so many values may agree to 32 bits by chance
+Hashes = NDArray[np.uint64]
+
+
+def imputation_table(
+    subject: pl.Series,
+    time: pl.Series,
+    lab: str,
+    unit: str | None,
+    value: FloatArray,
+    half_width: FloatArray,
+    risk: FloatArray,
+    cutoff: FloatArray,
+    p_value: FloatArray,
+    released: BoolArray,
+    reason: NDArray[np.str_],
+) -> pl.DataFrame:
+    """The table of one lab's candidates; every argument but `lab` and `unit` has one entry per candidate.
+
+    `half_width` is half the interval around the value, `cutoff` the risk up to which this value's group was released,
+    `reason` why it is withheld ("" where it is not). What does not exist is NaN here and null in the table, which
+    never holds NaN or infinity. Raises SafeImputeError where a value is released that is not a finite number.
+    """
+    _require_finite(lab, value[released])
+    with np.errstate(all="ignore"):  # what comes out of NaN and infinity is null below
+        lower, upper = value - half_width, value + half_width
+    return pl.DataFrame(
+        {
+            "subject_id": subject,
+            "time": time,
+            "lab": pl.repeat(lab, len(value), dtype=pl.String, eager=True),
+            "unit": pl.repeat(unit, len(value), dtype=pl.String, eager=True),
+            "value": _finite(value),
+            "lower": _finite(lower),
+            "upper": _finite(upper),
+            "risk": _finite(risk),
+            "cutoff": _finite(cutoff),
+            "p_value": _finite(p_value),
+            "released": pl.Series(released, dtype=pl.Boolean),
+            "reason": pl.Series(reason, dtype=pl.String),
+        }
+    )
+
+
+def _require_finite(lab: str, released: FloatArray) -> None:
+    unusable = int(np.sum(~np.isfinite(released)))
+    if unusable:
+        raise SafeImputeError(
+            f"{unusable:,} values of {lab!r} were released that are no finite numbers. This is a fault of safeimpute; "
+            "nothing was written. Please report it, with the output of safeimpute doctor."
+        )
+
+
+def _finite(values: FloatArray) -> pl.Series:
+    """Null in place of NaN and infinity."""
+    return pl.Series(np.where(np.isfinite(values), values, np.nan), dtype=pl.Float64, nan_to_null=True)
+
+
+def register_beside(path: Path) -> Path:
+    return path.resolve().parent / REGISTER
+
+
+def refuse_known_values(visits: VisitArrays, *beside: Path) -> None:
+    """Refuse visits in which values stand as measured that a known run released.
+
+    `beside` are folders or files next to which registers may stand. Raises VisitsError with the lab and the count.
+    """
+    known = known_hashes(*beside)
+    if known is not None:
+        refuse_counted(known_counts(visits, known))
+
+
+def known_hashes(*beside: Path) -> Hashes | None:
+    """All that is known beside these folders or files, exact hashes and 32-bit ones; None where nothing is."""
+    registers = {register_beside(path) for path in beside}
+    files = sorted(file for place in registers if place.is_dir() for file in place.glob("[!.]*.npy"))
+    known = [hashes for file in files if (hashes := read_register(file)) is not None]
+    return np.concatenate(known, axis=1) if known else None
+
+
+def known_counts(visits: VisitArrays, known: Hashes) -> dict[str, tuple[int, int]]:
+    """Per lab the values that are known: exactly, and to 32 bits."""
+    counts, (exact, single) = {}, known
+    for lab, values in zip(visits.lab_names, visits.labs.T, strict=True):
+        mine = _hashes_at(visits, lab, values, telling(values))
+        counts[lab] = int(np.isin(mine[0], exact).sum()), int(np.isin(mine[1], single).sum())
+    return counts
+
+
+def refuse_counted(counts: Mapping[str, tuple[int, int]]) -> None:
+    """Refuse where more values are known than chance explains."""
+    for lab, (same, close) in counts.items():
+        if same or close > CHANCE:
+            raise VisitsError(
+                f"column {lab!r} holds {max(same, close):,} values that an earlier run released for the same patients, "
+                "to the last digit: they are imputed, not measured. Use the table as it was before they were filled "
+                "in, or empty those cells."
+            )
+
+
+def read_register(file: Path) -> Hashes | None:
+    try:
+        found = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    sound = found.dtype == np.uint64 and found.ndim == 2 and len(found) == 2
+    return found if sound else None
+
+
+def telling(values: FloatArray) -> NDArray[np.bool_]:
+    """Numbers that are written with more digits than anybody measures."""
+    finite = np.isfinite(values) & (values != 0)
+    size = np.where(finite, np.abs(values), 1.0)
+    step = 10.0 ** (np.floor(np.log10(size)) - (TELLING_DIGITS - 1))
+    rounded = np.round(size / step) * step
+    telling: NDArray[np.bool_] = finite & (np.abs(size - rounded) > 1e-9 * size)
+    return telling
+
+
+def measured_hashes(visits: VisitArrays) -> tuple[Hashes, Hashes]:
+    labs = zip(visits.lab_names, visits.labs.T, strict=True)
+    found = [_hashes_at(visits, lab, values, np.isfinite(values)) for lab, values in labs]
+    return np.concatenate([each[0] for each in found]), np.concatenate([each[1] for each in found])
+
+
+def _hashes_at(visits: VisitArrays, lab: str, values: FloatArray, rows: BoolArray) -> tuple[Hashes, Hashes]:
+    here = int(rows.sum())
+    return hashes_of(visits.patient_key[rows], pl.Series([lab]).new_from_index(0, here), values[rows])
+
+
+def hashes_of(patient: Hashes, lab: pl.Series, value: FloatArray) -> tuple[Hashes, Hashes]:
+    """Of patient, lab and value: of the whole value, and of its 32-bit form, which MEDS keeps."""
+    who = mix(patient ^ mix(patient_keys(lab))) if len(lab) else patient
+    exact = np.ascontiguousarray(value, dtype=np.float64).view(np.uint64)
+    single = np.ascontiguousarray(value, dtype=np.float32).view(np.uint32).astype(np.uint64)
+    return mix(who ^ mix(exact)), mix(who + mix(single))
+
+
+def record_released(beside: Path, identity: str, table: pl.DataFrame, measured: VisitArrays | None = None) -> str:
+    """Enter the released values of an imputation table in the release register beside a folder or file.
+
+    Values that a patient's own measurements repeat (`measured`) tell nothing and are left out. Returns a warning to
+    show where the release register cannot be written, else "".
+    """
+    given = table.filter(pl.col("released") & pl.col("value").is_not_null())
+    keys = patient_keys(subject_names(given["subject_id"])) if len(given) else np.empty(0, np.uint64)
+    values, labs = given["value"].to_numpy(), given["lab"]
+    exact, single = hashes_of(keys, labs, values)
+    kept = telling(values)
+    if measured is not None:
+        known = measured_hashes(measured)
+        kept &= ~np.isin(exact, known[0]) & ~np.isin(single, known[1])
+    place = register_beside(beside)
+    try:
+        _add(place / f"{identity[:16]}.npy", np.stack([exact[kept], single[kept]]))
+    except OSError as error:
+        return (
+            f"the released values could not be entered in {place} ({type(error).__name__}): a table that holds them "
+            "without their marks will not be recognised. Check the rights of that folder."
+        )
+    return ""
+
+
+def _add(path: Path, hashes: Hashes) -> None:
+    """To what is known already: an export of some of a run's values takes none of the others out."""
+    path.parent.mkdir(exist_ok=True)
+    earlier = read_register(path) if path.is_file() else None
+    if earlier is not None:
+        hashes = np.unique(np.concatenate([earlier, hashes], axis=1), axis=1)
+    partial = path.with_name(f".{path.name}")
+    with partial.open("wb") as file:
+        np.save(file, hashes, allow_pickle=False)
+    partial.replace(path)

@@ -1,0 +1,111 @@
+"""The learned risk: ranks imputations by the chance of an unacceptable error, from errors out of sample."""
+
+import numpy as np
+import pytest
+
+from safeimpute.evaluation.metrics import auc
+from safeimpute.learning.best.blend import Blended
+from safeimpute.learning.best.evidence import Evidence
+from safeimpute.learning.best.fold_model import RiskModel, fit_risk, risk_features
+from safeimpute.learning.trees import BaggedTrees
+from safeimpute.tolerance import Tolerance
+from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
+
+N = 3_000
+
+
+class Errors:
+    """Values whose error grows with one feature; half of the visits to learn from, half to judge."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(2)
+        self.doubt = rng.uniform(0.1, 2.0, N)
+        self.truth = rng.uniform(5, 12, N)
+        self.value: FloatArray = self.truth + self.doubt * rng.standard_normal(N)
+        noise = rng.standard_normal((N, 4))
+        self.features = np.column_stack([self.doubt, noise]).astype(np.float32)
+        self.learn: BoolArray = np.arange(N) < N // 2
+        self.fold: IntArray = rng.integers(0, 4, N)
+
+    def fit(self, tolerance: Tolerance, seed: int = 4) -> RiskModel:
+        rows = self.learn
+        return fit_risk(self.features[rows], self.value[rows], self.truth[rows], self.fold[rows], tolerance, seed)
+
+    def judge(self, model: RiskModel) -> tuple[FloatArray, FloatArray]:
+        return model.judge(self.features[~self.learn], self.value[~self.learn])
+
+
+@pytest.fixture(scope="module")
+def errors() -> Errors:
+    return Errors()
+
+
+@pytest.mark.parametrize("tolerance", [Tolerance(0.8), Tolerance(share=0.1), Tolerance(0.5, 0.1)])
+def test_ranks_visits_nobody_learnt_from(errors: Errors, tolerance: Tolerance) -> None:
+    risk, _ = errors.judge(errors.fit(tolerance))
+    there = ~errors.learn
+    risky = tolerance.risky(errors.value[there], errors.truth[there])
+    assert np.all((risk > 0) & (risk < 1))
+    found, ceiling = auc(risk, risky), auc(errors.doubt[there], risky)
+    assert found is not None
+    assert ceiling is not None
+    assert found > ceiling - 0.04
+    assert abs(risk.mean() - risky.mean()) < 0.06, "it is a chance, not only a rank"
+
+
+def test_spread_follows_the_size_of_the_error(errors: Errors) -> None:
+    _, spread = errors.judge(errors.fit(Tolerance(0.8)))
+    assert spread.min() > 0
+    assert np.corrcoef(spread, errors.doubt[~errors.learn])[0, 1] > 0.6
+
+
+def test_a_wider_tolerance_is_less_risky(errors: Errors) -> None:
+    strict, lenient = (errors.judge(errors.fit(Tolerance(size)))[0] for size in (0.3, 1.5))
+    assert strict.mean() > lenient.mean() + 0.1
+
+
+def test_the_same_seed_gives_the_same_bytes(errors: Errors) -> None:
+    one, other = (errors.judge(errors.fit(Tolerance(0.8)))[0] for _ in range(2))
+    assert one.tobytes() == other.tobytes()
+
+
+def test_a_stored_risk_says_the_same(errors: Errors) -> None:
+    model = errors.fit(Tolerance(0.8))
+    restored = RiskModel(
+        BaggedTrees.from_texts(model.probability.texts()), BaggedTrees.from_texts(model.ratio.texts()), model.tolerance
+    )
+    for one, other in zip(errors.judge(model), errors.judge(restored), strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_truth_of_zero_breaks_no_share_of_it() -> None:
+    """A tolerance that is a share allows no error at a true value of zero: such an error counts as the largest."""
+    rng = np.random.default_rng(0)
+    truth = np.where(rng.random(400) < 0.3, 0.0, rng.uniform(1, 5, 400))
+    value = truth + rng.normal(0, 0.2, 400)
+    features = np.column_stack([truth == 0, rng.standard_normal(400)]).astype(np.float32)
+    model = fit_risk(features, value, truth, rng.integers(0, 3, 400), Tolerance(share=0.2), 1)
+    risk, spread = model.judge(features, value)
+    assert np.isfinite(risk).all()
+    assert np.isfinite(spread).all()
+    assert risk[truth == 0].mean() > risk[truth > 0].mean()
+
+
+def test_features_hold_the_value_against_each_kind_of_evidence() -> None:
+    rng = np.random.default_rng(0)
+    names = ("course", "own mean", "analogue mean", "age")
+    matrix = rng.standard_normal((5, 4)).astype(np.float32)
+    nothing = np.zeros(5, dtype=bool)
+    course = matrix[:, 0].astype(float)
+    joint = np.column_stack([course, rng.random(5)])
+    evidence = Evidence(matrix, names, np.zeros(5), course, joint, np.arange(5.0), nothing)
+    z = rng.standard_normal(5)
+    blended = Blended(z, {"trees": rng.standard_normal(5)})
+    with_time, without = (risk_features(evidence, blended, calendar=each) for each in (True, False))
+    assert with_time.shape[1] == without.shape[1] + 1
+    assert np.array_equal(with_time[:, -1], np.arange(5, dtype=np.float32))
+    assert np.array_equal(with_time[:, :-1], without)
+    assert np.array_equal(without[:, :4], matrix)
+    assert np.array_equal(without[:, 5], (z - matrix[:, 0]).astype(np.float32))
+    assert np.array_equal(without[:, -1], joint[:, 1].astype(np.float32))

@@ -1,0 +1,128 @@
+"""A saved model is opened with what stands of it, by whichever door: after an alarm nothing is released, and why."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from helpers.nights import CUT, before, drifted, fitted, months, saved
+from safeimpute import SafeImputer
+from safeimpute.cli import app
+from safeimpute.errors import GuaranteeRefused, OptionError
+from safeimpute.model.night_log import NightLog
+from safeimpute.model.open_model import watched_by
+from safeimpute.model.scorer import Scorer
+from safeimpute.model.whole_table import calibrate_files
+from safeimpute.monitoring.monitor import monitor
+from safeimpute.monitoring.recalibrate import recalibrate
+
+WORSE = drifted(months(18), CUT + 30.4 * 6)
+
+
+def by_mlflow(model: Path) -> pl.DataFrame:
+    from safeimpute.model.mlflow_model import ARTIFACT, MlflowImputer
+
+    wrapper = MlflowImputer()
+    wrapper.load_context(SimpleNamespace(artifacts={ARTIFACT: str(model)}))
+    table: pl.DataFrame = wrapper.predict(None, WORSE)  # type: ignore[no-untyped-call]
+    return table
+
+
+DOORS: dict[str, Callable[[Path], Any]] = {
+    "imputer": lambda model: SafeImputer.load(model).score(WORSE),
+    "scorer": lambda model: Scorer.load(model).score(WORSE),
+    "scorer of an imputer": lambda model: SafeImputer.load(model).scorer().score(WORSE),
+    "mlflow": by_mlflow,
+}
+
+
+@pytest.fixture(autouse=True)
+def _mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in where MLflow, an extra, is not installed: our class alone is asked."""
+    try:
+        import mlflow.pyfunc  # noqa: F401
+    except ModuleNotFoundError:
+        stand_in = ModuleType("mlflow.pyfunc")
+        vars(stand_in).update(PythonModel=object, save_model=None)
+        monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
+        monkeypatch.setitem(sys.modules, "mlflow.pyfunc", stand_in)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, NightLog]:
+    """A watched model, and the night log in which an alarm stands."""
+    model = saved(tmp_path_factory.mktemp("watched"))
+    log = NightLog(model.parent / "nights.sqlite")
+    assert Scorer.load(model).score(WORSE)["released"].any()
+    assert monitor(Scorer.load(model), WORSE, log).alarm
+    assert watched_by(model, log.path)
+    return model, log
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_after_an_alarm_nothing_is_released(place: tuple[Path, NightLog], door: str) -> None:
+    table = DOORS[door](place[0])
+    assert len(table)
+    assert not table["released"].any()
+    assert (table["reason"] != "").all()
+
+
+def test_after_an_alarm_nothing_is_filled_in_and_the_account_says_why(place: tuple[Path, NightLog]) -> None:
+    filled = SafeImputer.load(place[0]).transform(WORSE)
+    assert not filled["hba1c_released"].any()
+    assert filled["hba1c"].null_count() == WORSE["hba1c"].null_count()
+    for scorer in (Scorer.load(place[0]), SafeImputer.load(place[0]).scorer()):
+        (account,) = scorer.score_whole(WORSE).accounts
+        assert "monitor raised an alarm" in account.no_promise
+        assert account.promise == ""
+
+
+def test_after_an_alarm_no_table_gives_a_new_promise(place: tuple[Path, NightLog], tmp_path: Path) -> None:
+    """A calibration on a whole table would write a model that no night log watches."""
+    before().write_parquet(tmp_path / "whole.parquet")
+    with pytest.raises(GuaranteeRefused, match="monitor raised an alarm"):
+        calibrate_files(place[0], tmp_path / "whole.parquet", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_doctor_hears_the_alarm(place: tuple[Path, NightLog]) -> None:
+    def told() -> str:
+        return CliRunner().invoke(app, ["doctor", str(place[0])], catch_exceptions=False).output
+
+    assert "nothing is released: monitor raised an alarm" in told()
+    moved = place[1].path.rename(place[1].path.with_name("elsewhere.sqlite"))
+    assert "an alarm could not be heard" in told()
+    moved.rename(place[1].path)
+
+
+def test_the_fitted_table_keeps_its_own_release(place: tuple[Path, NightLog]) -> None:
+    assert SafeImputer.load(place[0]).impute(before()).equals(fitted().impute(before()))
+
+
+def test_after_a_recalibration_its_cutoff_decides(tmp_path: Path) -> None:
+    """An alarm over values as at the fit, so that the new cut-off releases some."""
+    model, log = saved(tmp_path), NightLog(tmp_path / "nights.sqlite")
+    scorer = Scorer.load(model)
+    monitor(scorer, months(36), log)
+    log.record(scorer.identity, "alarm", {"found": ["x"], "began": None}, 0)
+    assert watched_by(model, log.path)
+    found = recalibrate(Scorer.load(model), log).cutoffs[0].risk
+    assert found not in (None, scorer.model.cutoffs[0].risk)
+    for door, score in DOORS.items():
+        table = score(model)
+        assert table["released"].any(), door
+        assert set(table["cutoff"]) == {found}, door
+    filled = SafeImputer.load(model).transform(WORSE)
+    assert filled["hba1c_released"].sum() == Scorer.load(model).score(WORSE)["released"].sum()
+    said = CliRunner().invoke(app, ["doctor", str(model)], catch_exceptions=False).output
+    assert f"new cut-off risk {found:.4g}" in said
+    moved = log.path.rename(tmp_path / "elsewhere.sqlite")
+    for load in (Scorer.load, SafeImputer.load):
+        with pytest.raises(OptionError, match="not where it was"):
+            load(model)
+    moved.rename(log.path)

@@ -1,0 +1,159 @@
+"""Results beyond a limit ("<5"): measured, so never a candidate, and never an exact value that judges or teaches."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import safeimpute as si
+from helpers.nights import CUT, fitted, months
+from helpers.scored_cohorts import cohort_of, fit_visits, new_visits
+from safeimpute.cli import app
+from safeimpute.errors import VisitsError
+from safeimpute.model.frozen import score_visits
+from safeimpute.model.whole_table import table_sums
+from safeimpute.monitoring.monitor import visits_to_enter
+from safeimpute.selection.questions import question_for
+from safeimpute.settings import make_settings
+from safeimpute.visits.columns import HIGH, LOW, ColumnChoice, with_limits
+from safeimpute.visits.new_visits import read_new_visits
+from safeimpute.visits.tables import read_visits
+from safeimpute.visits.visits import prepare_visits
+
+CHOICE = ColumnChoice("hba1c")
+WRITTEN = ["<5", "> 14.0", "≤5", ">= 13", "< 5.0 mg/dL", "＞14", " <5 ", "<5%", "&lt;5", "Less than 5", "=<5", "<.5"]
+SETTINGS = {"target": "hba1c", "tolerance": 0.6, "fdr": 0.2}
+
+
+def censored(visits: pl.DataFrame, below: float = 5.6) -> pl.DataFrame:
+    """Values below a limit written as hospitals write them; the rest as text."""
+    text = pl.col("hba1c").cast(pl.String)
+    return visits.with_columns(hba1c=pl.when(pl.col("hba1c") < below).then(pl.lit(f"<{below}")).otherwise(text))
+
+
+def emptied(visits: pl.DataFrame, below: float = 5.6) -> pl.DataFrame:
+    return visits.with_columns(hba1c=pl.when(pl.col("hba1c") >= below).then(pl.col("hba1c")))
+
+
+@pytest.fixture(scope="module")
+def visits() -> pl.DataFrame:
+    return cohort_of(250)
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_every_way_to_write_a_limit(written: str) -> None:
+    found = with_limits(pl.DataFrame({"hba1c": [written, "7.1", None, "hemolyzed"]}), ["hba1c"])
+    assert found["hba1c"].to_list() == [None, "7.1", None, "hemolyzed"]
+    assert found.select(pl.any_horizontal(pl.col("hba1c" + LOW, "hba1c" + HIGH).is_not_null())).to_series().sum() == 1
+
+
+@pytest.mark.parametrize("written", ["hemolyzed", "not done", "<", "5-10", "<a", "5<"])
+def test_other_words_are_refused(written: str, visits: pl.DataFrame) -> None:
+    text = visits.with_columns(pl.col("hba1c").cast(pl.String).fill_null(written))
+    with pytest.raises(VisitsError, match="holds text"):
+        prepare_visits(text, CHOICE)
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv with commas", "parquet", "polars", "pandas", "pyarrow", "limits"])
+def test_every_table_keeps_them_apart(kind: str, visits: pl.DataFrame, tmp_path: Path) -> None:
+    """Neither candidates nor judges, whatever the table came as; the same visits as ever are asked about."""
+    table = censored(visits)
+    given: object = table
+    if kind == "csv":
+        table.write_csv(tmp_path / "visits.csv")
+        given = read_visits(tmp_path / "visits.csv")
+    elif kind == "csv with commas":
+        table.with_columns(pl.col("hba1c").str.replace(".", ",", literal=True)).write_csv(
+            tmp_path / "visits.csv", separator=";"
+        )
+        given = read_visits(tmp_path / "visits.csv", decimal=",", separator=";")
+    elif kind == "parquet":
+        table.write_parquet(tmp_path / "visits.parquet")
+        given = read_visits(tmp_path / "visits.parquet")
+    elif kind == "pandas":
+        given = table.to_pandas()
+    elif kind == "pyarrow":
+        given = table.to_arrow()
+    elif kind == "limits":
+        given = emptied(visits).with_columns(
+            hba1c__high=pl.when(pl.col("hba1c").is_null() & visits["hba1c"].is_not_null()).then(5.6)
+        )
+    found = prepare_visits(given, CHOICE)
+    question = question_for(found.arrays, make_settings(**SETTINGS))
+    whole = prepare_visits(visits, CHOICE).arrays.target_values
+    assert found.censored == {"hba1c": int(np.sum(whole < 5.6))}
+    assert np.array_equal(question.candidate, np.isnan(whole))
+    assert np.array_equal(question.judged, whole >= 5.6)
+    assert np.array_equal(question.visible, whole >= 5.6)
+
+
+def test_an_exact_value_of_the_same_visit_counts_for_more(visits: pl.DataFrame) -> None:
+    twice = pl.concat([visits.cast({"hba1c": pl.String}), censored(visits)])
+    assert prepare_visits(twice, CHOICE).censored == {}
+
+
+def test_age_groups_stay_categories(visits: pl.DataFrame) -> None:
+    group = visits.with_columns(group=pl.when(pl.col("age") < 65).then(pl.lit("<65")).otherwise(pl.lit(">=65")))
+    assert "group" in prepare_visits(group, CHOICE).attributes
+
+
+def test_units_are_converted_with_their_limits(visits: pl.DataFrame, tmp_path: Path) -> None:
+    table = visits.select("subject_id", "time", hba1c=pl.lit("<40"))
+    table.write_csv(tmp_path / "visits.csv")
+    found = read_visits(tmp_path / "visits.csv", unit_of={"hba1c": "mmol/mol"})
+    assert found["hba1c" + HIGH].unique().to_list() == pytest.approx([40 * 0.0915 + 2.15], abs=0.01)
+
+
+def test_a_fit_neither_imputes_nor_judges_them(visits: pl.DataFrame) -> None:
+    imputer = fit_visits(censored(visits))
+    imputed = imputer.impute(censored(visits))
+    assert len(imputed) == visits["hba1c"].null_count()
+    filled = imputer.transform(censored(visits))
+    assert filled["hba1c"].filter(visits["hba1c"] < 5.6).unique().to_list() == ["<5.6"]
+    assert prepare_visits(filled.drop("hba1c_released"), CHOICE).censored == imputer.visits_.censored
+    new = censored(new_visits())
+    assert len(imputer.score(new)) == new_visits()["hba1c"].null_count()
+    assert imputer.scorer().score(censored(visits)).equals(imputed)
+
+
+def test_a_ledger_of_nights_and_a_whole_table_leave_them_out() -> None:
+    scorer, night = fitted().scorer(), months(2)
+    limit = float(night["hba1c"].quantile(0.3) or 0.0)
+    whole, some = (read_new_visits(each, scorer.reading).arrays for each in (night, censored(night, limit)))
+    beyond = some.target_censored
+    assert beyond.any()
+    nobody = np.empty(0, np.uint64)
+    enter = visits_to_enter(some, scorer.model, nobody, nobody)
+    assert not enter[beyond].any()
+    assert enter[(some.time > CUT) & ~np.isnan(some.target_values)].all()
+    scored = score_visits(some, scorer.model, measured_too=True)
+    assert np.array_equal(scored.candidate, np.isnan(whole.target_values))
+    sums = table_sums(some, scorer.model, scorer.settings)
+    assert sum(sums.measured) == int(np.sum(~np.isnan(some.target_values)))
+    assert sum(sums.unmeasured) == int(np.sum(np.isnan(whole.target_values)))
+
+
+def test_another_tool_is_not_asked_about_them(visits: pl.DataFrame, tmp_path: Path) -> None:
+    hidden = si.hide(censored(visits), target="hba1c")
+    hidden.save(tmp_path / "hidden")
+    again = type(hidden).load(tmp_path / "hidden")
+    question = again.question(make_settings(**SETTINGS, claim="visits"))
+    whole = prepare_visits(visits, CHOICE).arrays.target_values
+    assert np.array_equal(question.candidate, np.isnan(whole))
+    assert not (question.judged & ~(whole >= 5.6)).any()
+    value = pd.Series(hidden.visits["hba1c"].to_list()).replace("<5.6", None).astype(float).fillna(7.0)
+    filled = hidden.visits.with_columns(hba1c=pl.Series(value.to_numpy()))
+    released = si.release(again, filled, tolerance=2.0, fdr=0.3)
+    assert len(released.table) == visits["hba1c"].null_count()
+
+
+def test_run_and_check_say_how_many(visits: pl.DataFrame, tmp_path: Path) -> None:
+    censored(visits).write_csv(tmp_path / "visits.csv")
+    count = int((visits["hba1c"] < 5.6).sum())
+    asked = ["check", str(tmp_path / "visits.csv"), "--target", "hba1c"]
+    said = CliRunner().invoke(app, asked).output
+    assert f"{count:,}" in said
+    assert "beyond a limit" in said.lower()
