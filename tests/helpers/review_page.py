@@ -25,6 +25,7 @@ def opened(browser: "Browser", server: Server, **context: Any) -> "Iterator[Page
     page.on("request", lambda request: _note_foreign(request.url, server.base, wrong))
     page.goto(server.address)
     page.wait_for_selector("#patients button")
+    page.wait_for_selector("body:not([aria-busy])")  # the first patient is open: a key means something
     try:
         yield page
     finally:

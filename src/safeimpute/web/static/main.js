@@ -230,4 +230,4 @@ async function start() {
   else if (!narrow) await stepPatient(1);
 }
 
-turn(start);
+turn(start).finally(() => document.body.removeAttribute("aria-busy"));

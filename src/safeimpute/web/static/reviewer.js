@@ -11,6 +11,7 @@ export function startReviewer(given) {
   who.name = given || localStorage.getItem(KEY) || "";
   show();
   byId("reviewer").addEventListener("click", () => askName());
+  byId("who").addEventListener("submit", keepName);
   if (!who.name && !sessionStorage.getItem("only-looking")) askName();
 }
 
@@ -31,15 +32,17 @@ function askName() {
   field.select();
   return new Promise((resolve) => {
     box.addEventListener("close", () => {
-      const name = field.value.trim();
-      if (box.returnValue === "start" && name) {
-        who.name = name;
-        localStorage.setItem(KEY, name);
-      } else if (!who.name) {
-        sessionStorage.setItem("only-looking", "yes");
-      }
-      show();
+      if (!who.name) sessionStorage.setItem("only-looking", "yes");
       resolve(box.returnValue === "start" ? who.name : "");
     }, { once: true });
   });
+}
+
+// Kept as the form is sent: a window says that it has closed only later, and a fast key may come before that.
+function keepName({ submitter }) {
+  const name = byId("name").value.trim();
+  if (submitter?.value !== "start" || !name) return;
+  who.name = name;
+  localStorage.setItem(KEY, name);
+  show();
 }
