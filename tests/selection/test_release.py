@@ -96,7 +96,8 @@ def test_each_group_is_released_by_its_own_ledger() -> None:
     for number in (0, 1):
         rows = group == number
         part = replace(data, judged=data.judged & rows)
-        alone = find_cutoff(Ledger(entries_of(part), risk_grid(data.risk[rows])), AVERAGE, grouped=True)
+        asked = data.risk[rows & data.candidate]
+        alone = find_cutoff(Ledger(entries_of(part), risk_grid(data.risk[rows]), asked), AVERAGE)
         assert decision.cutoffs[number].risk == alone.risk
     first, second = decision.cutoffs[0].risk, decision.cutoffs[1].risk
     assert first is not None

@@ -1,6 +1,7 @@
 """Balances per patient against their definition, and the same sums however patients are divided."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -40,17 +41,16 @@ def test_equals_a_double_loop(seed: int, visits: int, level: Level) -> None:
     entries = drawn_entries(np.random.default_rng(seed), visits, patients=7)
     ledger = Ledger(entries, np.unique(np.r_[entries.risk, 0.35]))
     places = np.arange(len(ledger.thresholds))
-    gain, square = ledger.gains(places, level)
     stakes = np.full(len(places), 0.01)
     wealth = ledger.wealth(places, level, stakes)
     for place, threshold in enumerate(ledger.thresholds):
         balance = np.array(literal_balances(entries, threshold, level))
-        above, weights = np.maximum(balance, 0.0), entries.weight[entries.risk <= threshold]
-        assert gain[place] == pytest.approx(above.sum(), abs=1e-8)
-        assert square[place] == pytest.approx(np.square(above).sum(), abs=1e-8)
+        there = entries.risk <= threshold
+        weights, risky = entries.weight[there], entries.risky[there]
         assert wealth[place] == pytest.approx(np.log1p(-0.01 * balance).sum(), abs=1e-8)
         assert ledger.visit("weight")[place] == pytest.approx(weights.sum(), abs=1e-8)
         assert ledger.visit("weight_square")[place] == pytest.approx(np.square(weights).sum(), abs=1e-8)
+        assert ledger.visit("risky_square")[place] == pytest.approx(np.square(weights[risky]).sum(), abs=1e-8)
         assert ledger.patient("largest_visit")[place] == pytest.approx(weights.max(initial=0.0), abs=1e-8)
 
 
@@ -69,12 +69,12 @@ def part(entries: Entries, first: int, last: int) -> Entries:
 def test_any_partition_adds_up_to_the_same_numbers(edges: list[int]) -> None:
     entries = entries_of(7, 500)
     grid = risk_grid(entries.risk)
-    whole, places = sums_of(Ledger(entries, grid), LEVEL), np.arange(len(grid))
+    whole, places = sums_of(Ledger(entries, grid)), np.arange(len(grid))
     stakes = np.linspace(0.001, 0.1, len(grid))
     ledgers = [Ledger(part(entries, *pair), grid) for pair in pairwise(edges)]
     total: Sums | None = None
     for each in reversed(ledgers):
-        found = Sums.from_dict(json.loads(json.dumps(sums_of(each, LEVEL).to_dict())))
+        found = Sums.from_dict(json.loads(json.dumps(sums_of(each).to_dict())))
         total = found if total is None else found.plus(total)
     assert total == whole
     bets = sums.added_bets([each.bets(places, LEVEL, stakes) for each in ledgers])
@@ -89,37 +89,38 @@ def test_row_order_patient_numbers_and_the_thresholds_asked_for_do_not_matter(mo
     moved = Entries(
         numbers[entries.patient[order]] * 7, entries.risk[order], entries.weight[order], entries.risky[order]
     )
-    whole = sums_of(Ledger(entries, grid), LEVEL)
-    assert sums_of(Ledger(moved, grid), LEVEL) == whole
-    some = np.array([3, 17, 60])
-    gain, _ = Ledger(moved, grid).gain_sums(some, LEVEL)
-    assert gain == [whole.gain[k] for k in some]
+    whole = sums_of(Ledger(entries, grid))
+    assert sums_of(Ledger(moved, grid)) == whole
+    some, stakes = np.array([3, 17, 60]), np.full(3, 0.01)
+    one, other = (Ledger(each, grid).bets(some, LEVEL, stakes) for each in (moved, entries))
+    assert one == other
     monkeypatch.setattr(ledger, "AT_ONCE", 41)
-    assert sums_of(Ledger(entries, grid), LEVEL) == whole
+    assert sums_of(Ledger(entries, grid)) == whole
 
 
 def test_heavy_patients_do_not_overflow() -> None:
     entries = Entries(np.repeat(np.arange(3000), 4), np.zeros(12_000), np.full(12_000, 2e4), np.ones(12_000, bool))
-    found = sums_of(Ledger(entries, np.array([0.1])), LEVEL)
+    found = sums_of(Ledger(entries, np.array([0.1])))
     assert found.patient("size_square")[0] == pytest.approx(3000 * (8e4) ** 2)
     assert found.effective_size.patients == pytest.approx(3000)
 
 
 def test_no_visit_makes_empty_sums() -> None:
     nobody = drawn_entries(np.random.default_rng(0), 0, patients=3)
-    found = sums_of(Ledger(nobody, np.array([0.1, 0.2])), LEVEL)
-    assert not any(found.gain)
+    found = sums_of(Ledger(nobody, np.array([0.1, 0.2])))
+    assert not any(found.of_visits["weight"])
     assert found.effective_size.visits == 0
-    assert not len(sums_of(Ledger(nobody, np.empty(0)), LEVEL).gain)
+    assert not sums_of(Ledger(nobody, np.empty(0))).asked
 
 
-def test_sums_of_other_thresholds_or_levels_are_not_added() -> None:
+def test_sums_of_other_thresholds_are_not_added_nor_bets_of_another_level_read() -> None:
     entries = entries_of(1, 20)
-    one, other = (sums_of(Ledger(entries, np.array([each])), LEVEL) for each in (0.1, 0.2))
+    one, other = (sums_of(Ledger(entries, np.array([each]))) for each in (0.1, 0.2))
     with pytest.raises(ValueError, match="other thresholds"):
         one.plus(other)
+    staked = replace(one, bets=(LEVEL, [0], [0]))
     with pytest.raises(ValueError, match="another level"):
-        one.gains(np.array([0]), Level(0.1))
+        staked.wealth(np.array([0]), Level(0.1), np.array([0.1]))
 
 
 @given(st.lists(st.floats(0, 1), max_size=500))

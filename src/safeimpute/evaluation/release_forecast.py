@@ -59,7 +59,7 @@ class Rough:
         risk = self._risk(risky)
         asked = ~self.measured
         inside = asked & ~self.outside
-        ledger = Ledger(self._entries(risk, risky), risk_grid(risk[~self.outside]))
+        ledger = Ledger(self._entries(risk, risky), risk_grid(risk[~self.outside]), risk[inside])
         cutoffs = [find_cutoff(ledger, Rule("unmeasured", level)).risk for level in levels]
         return [0.0 if each is None else float(np.sum(risk[inside] <= each) / max(asked.sum(), 1)) for each in cutoffs]
 

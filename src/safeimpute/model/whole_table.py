@@ -98,7 +98,6 @@ def table_sums(visits: VisitArrays, model: FrozenModel, settings: Settings) -> T
     scored = score_visits(visits, model, measured_too=True)
     measured = ~scored.candidate & ~visits.target_censored
     late = _late(visits, settings)
-    level = rule_of(settings).level
     chance = scored.weight / (1.0 + scored.weight)
     bins = np.minimum((chance * BINS).astype(np.int64), BINS - 1)
     inside = measured & scored.inside
@@ -106,7 +105,7 @@ def table_sums(visits: VisitArrays, model: FrozenModel, settings: Settings) -> T
     whole = Ledger(_entries(visits, scored, settings, inside, scored.weight), np.empty(0))
     return TableSums(
         groups={
-            number: tuple(sums_of(each, level) for each in several)
+            number: tuple(sums_of(each) for each in several)
             for number, several in _ledgers(visits, scored, model, settings).items()
         },
         totals=whole.totals,
@@ -140,20 +139,21 @@ def _ledgers(
     visits: VisitArrays, scored: Scored, model: FrozenModel, settings: Settings
 ) -> dict[int, tuple[Ledger, ...]]:
     """Of every group of the fit, at its thresholds; under claim later also with late results counted once more."""
-    weights = [scored.weight]
+    weights, asked = [scored.weight], [scored.candidate]
+    measured = ~scored.candidate & ~visits.target_censored
     if settings.claim == "later":
-        weights.append(scored.weight + _late(visits, settings))
-    inside = ~scored.candidate & ~visits.target_censored & scored.inside
-    return {
-        number: tuple(
+        late = _late(visits, settings)
+        weights, asked = [*weights, scored.weight + late], [*asked, scored.candidate | (measured & late)]
+    found = {}
+    for number in model.cutoffs:
+        here, grid = scored.inside & (scored.group == number), model.reference.grid(number)
+        found[number] = tuple(
             Ledger(
-                _entries(visits, scored, settings, inside & (scored.group == number), weight),
-                model.reference.grid(number),
+                _entries(visits, scored, settings, measured & here, weight), grid, scored.estimates.risk[there & here]
             )
-            for weight in weights
+            for weight, there in zip(weights, asked, strict=True)
         )
-        for number in model.cutoffs
-    }
+    return found
 
 
 def _entries(visits: VisitArrays, scored: Scored, settings: Settings, rows: BoolArray, weight: FloatArray) -> Entries:
@@ -203,10 +203,10 @@ def calibrated_anew(
     rule, groups = rule_of(settings), sums.groups
     if bets is not None:
         groups = {
-            number: tuple(replace(one, bets=bet) for one, bet in zip(several, bets[number], strict=True))
+            number: tuple(replace(one, bets=(rule.level, *bet)) for one, bet in zip(several, bets[number], strict=True))
             for number, several in groups.items()
         }
-    cutoffs, refused = find_cutoffs(groups, rule, grouped=model.grouping is not None)
+    cutoffs, refused = find_cutoffs(groups, rule)
     ratios = np.cumsum([each / UNIT for each in sums.ratios])
     return replace(
         model,

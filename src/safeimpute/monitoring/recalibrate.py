@@ -44,8 +44,7 @@ def recalibrate(scorer: Scorer, log: NightLog, since: float | None = None) -> Re
         _require_reason(scorer, status)
         entered = log.entries(scorer.identity, scorer.settings.target)
         parts = tuple(scorer.model.cutoffs)
-        grouped = scorer.model.grouping is not None
-        found = recalibration(entered, status, rule_of(scorer.settings), since, parts, grouped=grouped)
+        found = recalibration(entered, status, rule_of(scorer.settings), since, parts)
         log.record(scorer.identity, "recalibrated", found.to_dict(), status.last_event)
         return found
 
@@ -60,13 +59,7 @@ def _require_reason(scorer: Scorer, status: Status) -> None:
 
 
 def recalibration(
-    entered: Entered,
-    status: Status,
-    rule: Rule,
-    since: float | None = None,
-    parts: Sequence[int] = (0,),
-    *,
-    grouped: bool = False,
+    entered: Entered, status: Status, rule: Rule, since: float | None = None, parts: Sequence[int] = (0,)
 ) -> Recalibration:
     """The cut-off that the entries since a day support; they follow the last recalibration."""
     if since is None and status.alarm is not None:
@@ -77,7 +70,7 @@ def recalibration(
     some = entered.at(there & entered.inside & ~entered.strange)
     shift = fit_line(np.log(some.odds), ~some.measured)
     weight, measured = shifted(some.odds, shift), some.measured
-    cutoffs = _cutoffs(some, weight, rule, parts, grouped=grouped)
+    cutoffs = _cutoffs(some, weight, rule, parts)
     limit = {part: -np.inf if each.risk is None else each.risk for part, each in cutoffs.items()}
     below = measured & (some.risk <= np.array([limit.get(part, -np.inf) for part in some.part.tolist()]))
     night = weight + some.late
@@ -96,9 +89,7 @@ def recalibration(
     )
 
 
-def _cutoffs(
-    some: Entered, weight: FloatArray, rule: Rule, parts: Sequence[int], *, grouped: bool
-) -> dict[int, Cutoff]:
+def _cutoffs(some: Entered, weight: FloatArray, rule: Rule, parts: Sequence[int]) -> dict[int, Cutoff]:
     """As a fit decides; a group that is too small gets none, and all together must not be."""
     data = SelectionData(
         risk=some.risk,
@@ -117,4 +108,4 @@ def _cutoffs(
             f"{too_few(rule.alpha, effective_size)}. Nothing is promised until then: let monitor enter more values, "
             "choose an earlier --since, or fit anew."
         )
-    return find_cutoffs(ledgers_of(divided(data, some.part, parts)), rule, grouped=grouped)[0]
+    return find_cutoffs(ledgers_of(divided(data, some.part, parts)), rule)[0]

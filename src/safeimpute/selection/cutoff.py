@@ -16,9 +16,9 @@ from safeimpute.selection.sums import Balances, Level, ratio
 from safeimpute.settings import ClaimName, PromiseName, Settings
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 
-PLAUSIBLE = 2.0  # times the level: what the risks may predict for a group's threshold to be tried
-LARGEST_STAKE = 0.95  # of what one patient could cost
+DOUBT = 0.35  # standard errors that the average rule adds to what it expects
 ROUNDING = 1e-9  # of the weight: balances of equal weights often come to exactly nothing
+LARGEST_STAKE = 0.95  # of what one patient could cost
 CLOSE = 1e-6  # to the wealth that is needed: looked at exactly
 FIRST_WINDOW = 8  # thresholds looked at together; then twice as many
 
@@ -66,17 +66,14 @@ class Cutoff:
         return EffectiveSize(self.visits, self.patients)
 
 
-def find_cutoffs(
-    balances: Mapping[int, Sequence[Balances]], rule: Rule, *, grouped: bool = False
-) -> tuple[dict[int, Cutoff], str]:
+def find_cutoffs(balances: Mapping[int, Sequence[Balances]], rule: Rule) -> tuple[dict[int, Cutoff], str]:
     """The cut-off of every group, and why nothing can be promised in any of them (empty where something can).
 
     A group may come with several balances that all must keep the level: the strictest cut-off counts.
     """
     each = rule.in_each_of(len(balances))
     found = {
-        group: reduce(stricter, (find_cutoff(one, each, grouped=grouped) for one in several))
-        for group, several in balances.items()
+        group: reduce(stricter, (find_cutoff(one, each) for one in several)) for group, several in balances.items()
     }
     sizes = [cutoff.effective_size for cutoff in found.values()] or [EffectiveSize(0.0, 0.0)]
     if any(enough(size, rule.alpha) for size in sizes):
@@ -84,12 +81,12 @@ def find_cutoffs(
     return found, too_few(rule.alpha, max(sizes, key=lambda size: size.patients))
 
 
-def find_cutoff(balances: Balances, rule: Rule, *, grouped: bool = False) -> Cutoff:
+def find_cutoff(balances: Balances, rule: Rule) -> Cutoff:
     """The largest risk the rule releases; none where the level stands for too few risky values."""
     effective_size = balances.effective_size
     if not enough(effective_size, rule.alpha):
         return Cutoff(None, None, effective_size.visits, effective_size.patients)
-    tried = _tried(balances, rule, grouped=grouped)
+    tried = balances.visit("weight") > 0.0
     search = _last_proved if rule.promise == "confident" else _last_safe
     place = search(balances, rule, tried)
     if place is None:
@@ -105,35 +102,26 @@ def stricter(one: Cutoff, other: Cutoff) -> Cutoff:
     return one if one.risk <= other.risk else other
 
 
-def _tried(balances: Balances, rule: Rule, *, grouped: bool) -> BoolArray:
-    """Thresholds that may be a cut-off: something lies below them; reads no error.
-
-    In a group also: the risks themselves do not predict far more risky values than the level. One in which every value
-    is too risky would else be released now and then by the luck of a few.
-    """
-    weight = balances.visit("weight")
-    tried = weight > 0.0
-    if grouped:
-        tried &= balances.visit("expected") <= PLAUSIBLE * rule.alpha * weight
-    return np.asarray(tried)
-
-
 def _last_safe(balances: Balances, rule: Rule, tried: BoolArray) -> int | None:
-    """The last threshold at which the balances bear one more costly patient and one more risky visit.
+    """The last threshold up to which the level allows what was counted, and what is expected with a part of the doubt.
 
-    The balance is the excess over the level seen; the two corrections pay for the threshold having been chosen by it
-    (docs/guarantee.md).
+    The count alone is not enough: a threshold chosen for its count has the luckiest one (docs/guarantee.md).
     """
-    weight, risky = balances.visit("weight"), balances.visit("risky_weight")
-    level = rule.level
-    balance = level.risky * risky - level.good * (weight - risky)
-    balance = balance + level.risky * ratio(balances.visit("weight_square"), weight) - ROUNDING * weight
-    for places in _downwards(np.flatnonzero(tried & (balance <= 0.0))):
-        gain, square = balances.gains(places, level)
-        safe = places[balance[places] + ratio(square, gain) <= 0.0]
-        if len(safe):
-            return int(safe[-1])
-    return None
+    level, weight, risky = rule.level, balances.visit("weight"), balances.visit("risky_weight")
+    counted = level.risky * risky - level.good * (weight - risky) <= ROUNDING * weight
+    excess, doubt = balances.curve.excess(rule.alpha, rule.gamma)
+    expected = excess + DOUBT * np.sqrt(_clustering(balances)) * doubt <= 0.0
+    safe = np.flatnonzero(tried & counted & expected)
+    return int(safe[-1]) if len(safe) else None
+
+
+def _clustering(balances: Balances) -> FloatArray:
+    """Per threshold how many times as much the risky weight varies as that of independent visits; at least once."""
+    weight, patient = balances.visit("weight"), balances.patient
+    share = ratio(balances.visit("risky_weight"), weight)
+    squares = patient("risky_square") - 2.0 * share * patient("size_risky") + share**2 * patient("size_square")
+    alone = (1.0 - 2.0 * share) * balances.visit("risky_square") + share**2 * balances.visit("weight_square")
+    return np.maximum(ratio(squares, alone), 1.0)
 
 
 def _last_proved(balances: Balances, rule: Rule, tried: BoolArray) -> int | None:
@@ -194,14 +182,6 @@ def _sequence(balances: Balances, rule: Rule, places: IntArray) -> IntArray:
     noise = (1.0 - 2.0 * alpha) * balances.visit("square_risk") + alpha**2 * balances.visit("weight_square")
     clear = -excess / np.sqrt(np.maximum(noise, 1e-12))
     return places[int(np.argmax(clear[places])) :]
-
-
-def _downwards(places: IntArray) -> Iterator[IntArray]:
-    """The last few, then those before, in growing windows."""
-    end, size = len(places), FIRST_WINDOW
-    while end > 0:
-        yield places[max(0, end - size) : end]
-        end, size = end - size, 2 * size
 
 
 def _upwards(places: IntArray) -> Iterator[IntArray]:

@@ -6,11 +6,12 @@ expected excess of risky values among the released unmeasured ones (proofs in do
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
+from safeimpute.selection.curve import Curve, Steps, fit_curve
 from safeimpute.selection.enough import EffectiveSize
 from safeimpute.selection.sums import (
     PATIENT_MOMENTS,
@@ -28,6 +29,7 @@ from safeimpute.selection.sums import (
     larger,
     products,
     real,
+    steps_between,
     wealth_of,
     whole,
 )
@@ -60,10 +62,14 @@ def risk_grid(risk: FloatArray, most: int = THRESHOLDS) -> FloatArray:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Entries with the thresholds a rule may choose from; sums are worked out when asked for."""
+    """Entries with the thresholds a rule may choose from; sums are worked out when asked for.
+
+    `asked` are the risks of the values that would be released or withheld; none where they are not known.
+    """
 
     entries: Entries
     thresholds: FloatArray
+    asked: FloatArray = field(default_factory=lambda: np.empty(0))
 
     @cached_property
     def place(self) -> IntArray:
@@ -125,18 +131,21 @@ class Ledger:
         found["largest_visit"] = [int(each) for each in self._largest_visit().tolist()]
         return found
 
-    def gains(self, places: IntArray, level: Level) -> tuple[FloatArray, FloatArray]:
-        """Sums of positive balances and of their squares at some thresholds."""
-        gain, square = self.gain_sums(places, level)
-        return real(gain), real(square)
+    @property
+    def steps(self) -> Steps:
+        """What lies between one threshold and the next."""
+        return steps_between(self, real(self.asked_sums))
 
-    def gain_sums(self, places: IntArray, level: Level) -> tuple[Whole, Whole]:
-        """The same as whole numbers. A patient without a risky visit has no positive balance."""
-        gains, squares = [0] * len(places), [0] * len(places)
-        for (balance,) in self._blocks(places, self._balance(level), only=self._erring):
-            gain = np.maximum(balance, 0.0)
-            gains, squares = added(gains, exact(gain)), added(squares, exact(products(gain, gain)))
-        return gains, squares
+    @cached_property
+    def asked_sums(self) -> Whole:
+        """Values asked about at or below each threshold, as whole numbers."""
+        below = np.searchsorted(np.sort(self.asked), self.thresholds, side="right")
+        return [int(each) * int(UNIT) for each in below.tolist()]
+
+    @cached_property
+    def curve(self) -> Curve:
+        """How often an imputation of a given risk is risky."""
+        return fit_curve(self)
 
     def wealth(self, places: IntArray, level: Level, stakes: FloatArray) -> FloatArray:
         """Logarithm of a bettor's wealth at some thresholds."""
@@ -162,13 +171,6 @@ class Ledger:
         return np.cumsum(np.r_[0, patient[1:] != patient[:-1]]) if len(patient) else patient
 
     @cached_property
-    def _erring(self) -> BoolArray:
-        """Visits of patients who have a risky one."""
-        if not len(self._patient):
-            return np.zeros(0, dtype=bool)
-        return np.asarray(np.bincount(self._patient, self._sorted.risky)[self._patient] > 0)
-
-    @cached_property
     def _visit_sums(self) -> dict[VisitMoment, FloatArray]:
         return {}
 
@@ -183,6 +185,7 @@ class Ledger:
             "weight": weight,
             "weight_square": np.square(weight),
             "risky_weight": weight * risky,
+            "risky_square": np.square(weight) * risky,
             "expected": weight * risk,
             "square_risk": np.square(weight) * risk,
             "square_doubt": np.square(weight) * np.maximum(risk * (1.0 - risk), 0.0),
@@ -200,15 +203,11 @@ class Ledger:
     def _balance(self, level: Level) -> FloatArray:
         return whole(self._sorted.weight * np.where(self._sorted.risky, level.risky, -level.good))
 
-    def _blocks(
-        self, places: IntArray, *amounts: FloatArray, only: BoolArray | None = None
-    ) -> Iterator[tuple[FloatArray, ...]]:
+    def _blocks(self, places: IntArray, *amounts: FloatArray) -> Iterator[tuple[FloatArray, ...]]:
         """Per patient and threshold the sums of some amounts, some patients at a time."""
-        rows = np.arange(len(self._patient)) if only is None else np.flatnonzero(only)
-        patient = self._patient[rows]
-        patient = np.cumsum(np.r_[0, patient[1:] != patient[:-1]]) if len(rows) else patient
-        column, columns = np.searchsorted(places, self.place[rows], side="left"), len(places) + 1
-        count = int(patient[-1]) + 1 if len(rows) else 0
+        patient = self._patient
+        column, columns = np.searchsorted(places, self.place, side="left"), len(places) + 1
+        count = int(patient[-1]) + 1 if len(patient) else 0
         step = max(1, AT_ONCE // columns)
         for first in range(0, count, step):
             start, stop = np.searchsorted(patient, [first, first + step])
@@ -216,24 +215,19 @@ class Ledger:
             cell = (patient[start:stop] - first) * columns + column[start:stop]
             yield tuple(
                 np.cumsum(
-                    np.bincount(cell, amount[rows[start:stop]], minlength=size * columns).reshape(size, columns)[
-                        :, :-1
-                    ],
+                    np.bincount(cell, amount[start:stop], minlength=size * columns).reshape(size, columns)[:, :-1],
                     axis=1,
                 )
                 for amount in amounts
             )
 
 
-def sums_of(ledger: Ledger, level: Level) -> Sums:
-    """All that a decision at a level needs of some patients."""
-    gain, square = ledger.gain_sums(np.arange(len(ledger.thresholds)), level)
+def sums_of(ledger: Ledger) -> Sums:
+    """All that a decision needs of some patients."""
     return Sums(
         tuple(ledger.thresholds.tolist()),
-        level,
         ledger.totals,
+        ledger.asked_sums,
         {name: ledger.visit_sums(name) for name in VISIT_MOMENTS},
         ledger.patient_sums,
-        gain,
-        square,
     )

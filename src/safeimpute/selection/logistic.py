@@ -5,6 +5,7 @@ import numpy as np
 from safeimpute.visits.arrays import FloatArray
 
 STEPS = 20
+FARTHEST = 4.0  # that a step may move any log odds: beyond it Newton's parabola is no longer the likelihood
 
 
 def newton(
@@ -24,6 +25,8 @@ def newton(
             pull, bend = weight * pull, weight * bend
         gradient = design.T @ pull - penalty * (found - still)
         step = np.linalg.solve((design * bend[:, None]).T @ design + np.diag(penalty), gradient)
+        moved = float(np.abs(design @ step).max(initial=0.0))
+        step = step * (FARTHEST / moved) if moved > FARTHEST else step
         found = found + step
         if np.abs(step).max() < 1e-6:
             break

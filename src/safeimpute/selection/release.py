@@ -117,8 +117,12 @@ def ledgers_of(parts: Mapping[int, SelectionData]) -> dict[int, tuple[Ledger, ..
     found = {}
     for number, part in parts.items():
         weights = [part.weight] if part.late is None else [part.weight, part.weight + part.late]
+        asked = [part.candidate] if part.late is None else [part.candidate, part.candidate | (part.judged & part.late)]
         grid = grid_of(part)
-        found[number] = tuple(Ledger(entries_of(replace(part, weight=each)), grid) for each in weights)
+        found[number] = tuple(
+            Ledger(entries_of(replace(part, weight=weight)), grid, part.risk[part.inside & there])
+            for weight, there in zip(weights, asked, strict=True)
+        )
     return found
 
 
@@ -126,7 +130,7 @@ def _by_balances(data: SelectionData, rule: Rule) -> Decision:
     merged = merge_groups(data, rule)
     group, numbers = groups_of(data, merged)
     ledgers = ledgers_of(divided(data, group, numbers))
-    cutoffs, refused = find_cutoffs(ledgers, rule, grouped=merged is not None)
+    cutoffs, refused = find_cutoffs(ledgers, rule)
     rows = data.candidate
     outside = {name: visits[rows] for name, visits in data.outside.items()}
     decision = decide_by_cutoff(data.risk[rows], outside, cutoffs, None if merged is None else group[rows])

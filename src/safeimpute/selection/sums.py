@@ -7,11 +7,13 @@ at every threshold and one level, can be sent, and added to others.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from safeimpute.selection.curve import Curve, Steps, fit_curve
 from safeimpute.selection.enough import EffectiveSize
 from safeimpute.visits.arrays import FloatArray, IntArray
 
@@ -20,7 +22,15 @@ SPLIT = 2.0**26  # whole numbers are added in two halves, each far below 2**53
 
 Whole = list[int]  # one number per threshold, in units of 2**-36
 VisitMoment = Literal[
-    "weight", "weight_square", "risky_weight", "expected", "square_risk", "square_doubt", "visits", "risky"
+    "weight",
+    "weight_square",
+    "risky_weight",
+    "risky_square",
+    "expected",
+    "square_risk",
+    "square_doubt",
+    "visits",
+    "risky",
 ]
 PatientMoment = Literal[
     "size_square",
@@ -71,8 +81,9 @@ class Balances(Protocol):
     def patient(self, name: PatientMoment) -> FloatArray:
         """Per threshold a sum, or the largest, over patients of what their visits at or below it come to."""
 
-    def gains(self, places: IntArray, level: Level) -> tuple[FloatArray, FloatArray]:
-        """At some thresholds the sums of the patients' positive balances and of their squares."""
+    @property
+    def curve(self) -> Curve:
+        """How often an imputation of a given risk is risky."""
 
     def wealth(self, places: IntArray, level: Level, stakes: FloatArray) -> FloatArray:
         """At some thresholds sum(log(1 - stake X_q)): evidence that the mean balance is below zero."""
@@ -97,25 +108,23 @@ def ratio(above: FloatArray, below: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Sums:
-    """The sums of some patients at every threshold and one level: a few thousand whole numbers."""
+    """The sums of some patients at every threshold, whatever the level: a few thousand whole numbers."""
 
     grid: tuple[float, ...]
-    level: Level
     totals: tuple[int, int, int]
+    asked: Whole  # values asked about at or below each threshold
     of_visits: dict[VisitMoment, Whole]
     of_patients: dict[PatientMoment, Whole]
-    gain: Whole
-    gain_square: Whole
-    bets: tuple[Whole, Whole] | None = None  # where the confident rule has staked
+    bets: tuple[Level, Whole, Whole] | None = None  # where the confident rule has staked
 
     def plus(self, other: "Sums") -> "Sums":
         """Both together."""
-        if (self.grid, self.level) != (other.grid, other.level):
-            raise ValueError("sums at other thresholds or another level cannot be added")
+        if self.grid != other.grid:
+            raise ValueError("sums at other thresholds cannot be added")
         return Sums(
             self.grid,
-            self.level,
             tuple(added(self.totals, other.totals)),  # type: ignore[arg-type]
+            added(self.asked, other.asked),
             {name: added(each, other.of_visits[name]) for name, each in self.of_visits.items()},
             {
                 name: [max(pair) for pair in zip(each, other.of_patients[name], strict=True)]
@@ -123,19 +132,17 @@ class Sums:
                 else added(each, other.of_patients[name])
                 for name, each in self.of_patients.items()
             },
-            added(self.gain, other.gain),
-            added(self.gain_square, other.gain_square),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON carries it; bets are sent apart."""
-        return vars(self) | {"level": vars(self.level), "bets": None}
+        return {each.name: getattr(self, each.name) for each in fields(self)} | {"bets": None}
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> "Sums":
         """What `to_dict` gave."""
         read = {"grid": tuple(stored["grid"]), "totals": tuple(stored["totals"])}
-        return cls(**stored | read | {"level": Level(**stored["level"])})
+        return cls(**stored | read)
 
     @property
     def thresholds(self) -> FloatArray:
@@ -155,21 +162,29 @@ class Sums:
         """Per threshold a sum, or the largest, over patients."""
         return real(self.of_patients[name])
 
-    def gains(self, places: IntArray, level: Level) -> tuple[FloatArray, FloatArray]:
-        """Sums of positive balances and of their squares at some thresholds."""
-        self._require(level)
-        return real(self.gain)[places], real(self.gain_square)[places]
+    @property
+    def steps(self) -> Steps:
+        """What lies between one threshold and the next."""
+        return steps_between(self, real(self.asked))
+
+    @cached_property
+    def curve(self) -> Curve:
+        """How often an imputation of a given risk is risky."""
+        return fit_curve(self)
 
     def wealth(self, places: IntArray, level: Level, stakes: FloatArray) -> FloatArray:
-        """Logarithm of a bettor's wealth at some thresholds; the stakes must be those the bets were made with."""
-        self._require(level)
+        """Logarithm of a bettor's wealth at some thresholds; level and stakes must be those the bets were made with."""
         assert self.bets is not None
-        logs, largest = self.bets
+        made_at, logs, largest = self.bets
+        if level != made_at:
+            raise ValueError("these bets were made at another level")
         return wealth_of([logs[k] for k in places], [largest[k] for k in places], stakes)
 
-    def _require(self, level: Level) -> None:
-        if level != self.level:
-            raise ValueError("these sums were made at another level")
+
+def steps_between(balances: Balances, asked: FloatArray) -> Steps:
+    """Sums at or below each threshold -> sums between one and the next."""
+    names: tuple[VisitMoment, ...] = ("weight", "risky_weight", "expected")
+    return Steps(*(np.diff(each, prepend=0.0) for each in (*map(balances.visit, names), asked)))
 
 
 def added_bets(parts: Sequence[tuple[Whole, Whole]]) -> tuple[Whole, Whole]:

@@ -110,7 +110,7 @@ class Division:
 
     def limits(self, rule: Rule) -> dict[int, float | None]:
         """Up to which risk the rule releases each group."""
-        found, refused = find_cutoffs(self.ledgers, rule, grouped=self.merged is not None)
+        found, refused = find_cutoffs(self.ledgers, rule)
         return {number: None if refused else each.risk for number, each in found.items()}
 
     def reach(self, limits: Mapping[int, float | None], rule: Rule, *, bounded: bool = False) -> Reach:

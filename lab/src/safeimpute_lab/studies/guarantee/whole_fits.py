@@ -1,0 +1,114 @@
+"""Whole fits of odd cohorts, kept as what a release is decided from, so that any rule can be judged on the same fits.
+
+    python -m safeimpute_lab guarantee fits --out out/fits --draws 40 --jobs 2
+
+One file per kind and size: per fit the visits of the fitted patients and of as many new ones.
+"""
+
+import os
+
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import argparse
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from safeimpute_lab.studies.guarantee.odd_cohorts import KINDS, SIZES, TOLERANCE, draw_odd_cohort
+
+NEW_KEYS = 1_000_000
+Fit = dict[str, np.ndarray]
+
+
+def fit_one(key: str, draw: int) -> Fit:
+    """One cohort through the imputer, the risk and the odds; nothing is released yet."""
+    from safeimpute.model.fit import fit_question
+    from safeimpute.selection.questions import draw_roles, question_of
+    from safeimpute.settings import make_settings
+    from safeimpute_lab.studies.guarantee.cells import _meet_new_patients
+
+    patients = SIZES[draw % len(SIZES)]
+    seed = [list(KINDS).index(key), draw]
+    cohort = draw_odd_cohort(key, np.random.default_rng([*seed, 0]), patients)
+    new = draw_odd_cohort(key, np.random.default_rng([*seed, 1]), patients, NEW_KEYS)
+    settings = make_settings(target="target", tolerance=TOLERANCE, fdr=0.2, claim="unmeasured", random_state=draw)
+    question = question_of(cohort.visits, settings, draw_roles(cohort.visits, draw))
+    fitted, calibrated = fit_question(cohort.visits, question, settings)
+    tolerance = settings.allowed_error
+    data = calibrated.selection_data(tolerance)
+    estimates, outside = _meet_new_patients(calibrated, fitted, new, settings)
+    beyond = np.any(list(outside.values()), axis=0)
+    asked = new.unmeasured & ~beyond & np.isfinite(estimates.risk)
+    return {
+        "patient": data.patient.astype(np.int32),
+        "risk": data.risk.astype(np.float32),
+        "weight": data.weight.astype(np.float32),
+        "inside": data.inside,
+        "measured": data.judged,
+        "candidate": data.candidate,
+        "risky": tolerance.risky(calibrated.estimates.value, cohort.truth),
+        "fold": question.fold.astype(np.int8),
+        "new_patient": new.visits.patient[asked].astype(np.int32),
+        "new_risk": estimates.risk[asked].astype(np.float32),
+        "new_risky": tolerance.risky(estimates.value, new.truth)[asked],
+    }
+
+
+def save_fits(path: Path, fits: dict[int, Fit]) -> None:
+    """All fits of a kind in one file."""
+    arrays = {f"{draw}/{name}": array for draw, fit in fits.items() for name, array in fit.items()}
+    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+
+
+def load_fits(path: Path) -> list[Fit]:
+    """The fits of one file, in order."""
+    found: dict[int, Fit] = {}
+    with np.load(path) as stored:
+        for name in stored.files:
+            draw, field = name.split("/")
+            found.setdefault(int(draw), {})[field] = stored[name]
+    return [found[draw] for draw in sorted(found)]
+
+
+def main() -> None:
+    """Fit draw by draw over all kinds until the time is up; every kind is saved with the draws it has."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--draws", type=int, nargs=2, default=[0, 40], help="first and one beyond the last")
+    parser.add_argument("--kinds", nargs="+", choices=sorted(KINDS), default=list(KINDS))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--minutes", type=float, default=1e9, help="start no fit after so long")
+    told = parser.parse_args()
+    told.out.mkdir(parents=True, exist_ok=True)
+    fits = _run(told.kinds, range(*told.draws), told.jobs, time.monotonic() + 60 * told.minutes)
+    for key, of_kind in fits.items():
+        save_fits(told.out / f"{key.replace(' ', '_')}.{told.draws[0]}.npz", of_kind)
+
+
+def _timed(key: str, draw: int, until: float) -> Fit | None:
+    return fit_one(key, draw) if time.monotonic() < until else None
+
+
+def _run(kinds: list[str], draws: range, jobs: int, until: float) -> dict[str, dict[int, Fit]]:
+    found: dict[str, dict[int, Fit]] = {key: {} for key in kinds}
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        queued: dict[Any, tuple[str, int]] = {
+            pool.submit(_timed, key, draw, until): (key, draw) for draw in draws for key in kinds
+        }
+        for future in as_completed(queued):
+            key, draw = queued[future]
+            if future.exception() is not None:
+                print(f"{key} #{draw}: {future.exception()!r}", flush=True)
+            elif (fit := future.result()) is not None:
+                found[key][draw] = fit
+    print({key: len(of_kind) for key, of_kind in found.items()}, flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    main()
