@@ -15,7 +15,7 @@ from safeimpute import SafeImputer
 from safeimpute.cli import app
 from safeimpute.errors import GuaranteeRefused, OptionError
 from safeimpute.model.night_log import NightLog
-from safeimpute.model.open_model import watched_by
+from safeimpute.model.open_model import Status, watched_by
 from safeimpute.model.scorer import Scorer
 from safeimpute.model.whole_table import calibrate_files
 from safeimpute.monitoring.monitor import monitor
@@ -88,6 +88,44 @@ def test_after_an_alarm_no_table_gives_a_new_promise(place: tuple[Path, NightLog
     with pytest.raises(GuaranteeRefused, match="monitor raised an alarm"):
         calibrate_files(place[0], tmp_path / "whole.parquet", tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_another_night_log_does_not_silence_an_alarm(place: tuple[Path, NightLog], tmp_path: Path) -> None:
+    """Scoring, monitoring and recalibrating with a fresh log are refused; the log that watches is named."""
+    model, log = place
+    other = NightLog(tmp_path / "other.sqlite")
+    doors: list[Callable[[], Any]] = [
+        lambda: Scorer.load(model).score(WORSE, log=other),
+        lambda: monitor(Scorer.load(model), WORSE, other),
+        lambda: recalibrate(Scorer.load(model), other),
+    ]
+    for door in doors:
+        with pytest.raises(OptionError, match=r"watched by the night log .*nights\.sqlite.*recalibrate"):
+            door()
+    assert (model / ".nights").read_text() == f"{log.path.resolve()}\n"
+    assert not Scorer.load(model).score(WORSE, log=log)["released"].any()
+
+
+@pytest.mark.parametrize("command", ["score", "monitor", "recalibrate"])
+def test_the_commands_refuse_another_night_log(place: tuple[Path, NightLog], tmp_path: Path, command: str) -> None:
+    WORSE.write_parquet(tmp_path / "v.parquet")
+    given = [] if command == "recalibrate" else [str(tmp_path / "v.parquet"), "-o", str(tmp_path / "out.parquet")]
+    told = [command, str(place[0]), *given, "--log", str(tmp_path / "fresh.sqlite")]
+    with pytest.raises(OptionError, match="watched by the night log"):
+        CliRunner().invoke(app, told, catch_exceptions=False)
+    assert not (tmp_path / "out.parquet").exists()
+
+
+def test_a_night_log_that_moved_goes_on_by_its_new_place(tmp_path: Path) -> None:
+    """It knows the model; a fresh one beside a lost one does not."""
+    model, log = saved(tmp_path), NightLog(tmp_path / "nights.sqlite")
+    monitor(Scorer.load(model), months(2), log)
+    assert watched_by(model, log.path)
+    moved = NightLog(log.path.rename(tmp_path / "elsewhere.sqlite"))
+    scorer = Scorer.load(model, status=Status())
+    with pytest.raises(OptionError, match="watched by the night log"):
+        monitor(scorer, months(3), NightLog(tmp_path / "fresh.sqlite"))
+    assert monitor(scorer, months(3), moved).new
 
 
 def test_doctor_hears_the_alarm(place: tuple[Path, NightLog]) -> None:

@@ -145,6 +145,14 @@ class NightLog:
         with self._open() as connection:
             return _events(connection, model)
 
+    def knows(self, model: str) -> bool:
+        """Whether anything of a model stands here."""
+        with self._open() as connection:
+            return any(
+                connection.execute(f"SELECT 1 FROM {table} WHERE model = ? LIMIT 1", (model,)).fetchone()  # noqa: S608
+                for table in ("decision", "entry", "event")
+            )
+
     def decide(
         self, model: str, lab: str, fresh: Decided, wanted: NDArray[np.uint64], last_event: int
     ) -> tuple[Decided, int]:

@@ -14,7 +14,7 @@ from safeimpute.machine.progress import Progress, part_of, silent
 from safeimpute.model.account import Account
 from safeimpute.model.frozen import FrozenModel, Scored, score_visits
 from safeimpute.model.night_log import Decided, NightLog
-from safeimpute.model.open_model import OpenedLab, Status, in_force, open_model, status_of
+from safeimpute.model.open_model import OpenedLab, Status, in_force, open_model, require_log, status_of
 from safeimpute.selection.claims import Promised, promise_in_words, without_promise
 from safeimpute.selection.reasons import OUT_OF_SCOPE
 from safeimpute.selection.several import as_part_of_several
@@ -42,12 +42,13 @@ class LabScorer:
     settings: Settings  # what the fit was told
     identity: str = ""  # of the model's folder, by which a night log knows it; empty for a model not saved
     status: Status = field(default_factory=Status)  # what an alarm or a recalibration left
+    folder: Path | None = None  # of the model; None for one not saved
 
     @classmethod
     def of(cls, opened: OpenedLab) -> Self:
         """Of a model that was opened."""
         saved = opened.saved
-        return cls(saved.frozen(), saved.reading, saved.settings, saved.identity, opened.status)
+        return cls(saved.frozen(), saved.reading, saved.settings, saved.identity, opened.status, opened.folder)
 
     @cached_property
     def model(self) -> FrozenModel:
@@ -193,7 +194,8 @@ class Scorer:
         without : sequence of str
             Labs or attributes the table lacks; nothing is promised then.
         log : NightLog, optional
-            Where decisions are kept: a visit decided on an earlier night stays decided.
+            Where decisions are kept: a visit decided on an earlier night stays decided. Another log than the one that
+            watches the model is refused.
         """
         return like(self.score_whole(visits, without, log).table, visits)
 
@@ -256,6 +258,7 @@ def score_with_log(
     """
     if not scorer.identity:
         raise OptionError("a night log keeps the decisions of a saved model: save it, and load the scorer from there.")
+    require_log(scorer.folder, scorer.identity, log)
 
     def work() -> tuple[Status, Scored, int]:
         status = status_of(log.events(scorer.identity))

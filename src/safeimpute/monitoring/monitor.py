@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from safeimpute.errors import GuaranteeRefused, OptionError, VisitsError
 from safeimpute.model.frozen import FrozenModel, score_visits
 from safeimpute.model.night_log import Entered, Event, NightLog, no_entries
-from safeimpute.model.open_model import Status, in_force, status_of
+from safeimpute.model.open_model import Status, in_force, require_log, status_of
 from safeimpute.model.scorer import Scorer
 from safeimpute.monitoring.watch import Bet, Strange, Watched, input_bets, strange_labs, watch
 from safeimpute.tolerance import Tolerance
@@ -65,8 +65,10 @@ def monitor(scorer: Scorer, measured: Any, log: NightLog) -> Monitored:
     ------
     GuaranteeRefused
         The model makes another claim than `later`.
+    OptionError
+        Another log watches the model.
     """
-    require_nightly(scorer)
+    require_nightly(scorer, log)
     new = read_new_visits(to_polars(measured), scorer.reading)
     _, model = _watched(scorer, log.events(scorer.identity))
     rows = visits_to_enter(new.arrays, model, *log.entered(scorer.identity, scorer.settings.target))
@@ -79,8 +81,8 @@ def monitor(scorer: Scorer, measured: Any, log: NightLog) -> Monitored:
     return _enter_and_judge(scorer, log, fresh, bets, units)
 
 
-def require_nightly(scorer: Scorer) -> None:
-    """Refuse models that say nothing about what comes in later, or that no night log could know."""
+def require_nightly(scorer: Scorer, log: NightLog) -> None:
+    """Refuse models that say nothing about what comes in later or that no night log could know, and another's log."""
     if scorer.settings.claim != "later":
         raise GuaranteeRefused(
             f"this model makes the claim {scorer.settings.claim!r}; monitoring speaks for visits as they come in. Fit "
@@ -88,6 +90,7 @@ def require_nightly(scorer: Scorer) -> None:
         )
     if not scorer.identity:
         raise OptionError("a night log knows saved models: save the model, and load the scorer from its folder.")
+    require_log(scorer.one.folder, scorer.identity, log)
 
 
 def _watched(scorer: Scorer, events: Sequence[Event]) -> tuple[Status, FrozenModel]:

@@ -37,7 +37,7 @@ def recalibrate(scorer: Scorer, log: NightLog, since: float | None = None) -> Re
     GuaranteeRefused
         No alarm stands, or too little was measured since.
     """
-    require_nightly(scorer)
+    require_nightly(scorer, log)
 
     def work() -> Recalibration:
         status = status_of(log.events(scorer.identity))
