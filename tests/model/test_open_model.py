@@ -1,5 +1,6 @@
 """A saved model is opened with what stands of it, by whichever door: after an alarm nothing is released, and why."""
 
+import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from safeimpute import SafeImputer
 from safeimpute.cli import app
 from safeimpute.errors import GuaranteeRefused, OptionError
 from safeimpute.model.night_log import NightLog
-from safeimpute.model.open_model import Status, watched_by
+from safeimpute.model.open_model import Status
 from safeimpute.model.scorer import Scorer
 from safeimpute.model.whole_table import calibrate_files
 from safeimpute.monitoring.monitor import monitor
@@ -24,19 +25,19 @@ from safeimpute.monitoring.recalibrate import recalibrate
 WORSE = drifted(months(18), CUT + 30.4 * 6)
 
 
-def by_mlflow(model: Path) -> pl.DataFrame:
+def by_mlflow(model: Path) -> Callable[[pl.DataFrame], Any]:
     from safeimpute.model.mlflow_model import ARTIFACT, MlflowImputer
 
     wrapper = MlflowImputer()
     wrapper.load_context(SimpleNamespace(artifacts={ARTIFACT: str(model)}))
-    table: pl.DataFrame = wrapper.predict(None, WORSE)  # type: ignore[no-untyped-call]
-    return table
+    return lambda visits: wrapper.predict(None, visits)  # type: ignore[no-untyped-call]
 
 
-DOORS: dict[str, Callable[[Path], Any]] = {
-    "imputer": lambda model: SafeImputer.load(model).score(WORSE),
-    "scorer": lambda model: Scorer.load(model).score(WORSE),
-    "scorer of an imputer": lambda model: SafeImputer.load(model).scorer().score(WORSE),
+# What each way to open a model gives: a function that scores.
+OPENED: dict[str, Callable[[Path], Callable[[pl.DataFrame], Any]]] = {
+    "imputer": lambda model: SafeImputer.load(model).score,
+    "scorer": lambda model: Scorer.load(model).score,
+    "scorer of an imputer": lambda model: SafeImputer.load(model).scorer().score,
     "mlflow": by_mlflow,
 }
 
@@ -60,13 +61,37 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, NightLog]:
     log = NightLog(model.parent / "nights.sqlite")
     assert Scorer.load(model).score(WORSE)["released"].any()
     assert monitor(Scorer.load(model), WORSE, log).alarm
-    assert watched_by(model, log.path)
     return model, log
 
 
-@pytest.mark.parametrize("door", DOORS)
+def test_what_was_opened_before_an_alarm_hears_it(tmp_path: Path) -> None:
+    """Servers keep a model warm for months; `monitor` leaves word in its folder, and every score asks."""
+    model, log = saved(tmp_path), NightLog(tmp_path / "nights.sqlite")
+    warm = {door: opened(model) for door, opened in OPENED.items()}
+    imputer, scorer = SafeImputer.load(model), pickle.loads(pickle.dumps(Scorer.load(model)))
+    assert all(score(WORSE)["released"].any() for score in warm.values())
+    assert imputer.transform(WORSE)["hba1c_released"].any()
+    found = monitor(Scorer.load(model), WORSE, log)
+    assert found.alarm
+    assert found.heard
+    for door, score in warm.items():
+        assert not score(WORSE)["released"].any(), door
+    assert not imputer.transform(WORSE)["hba1c_released"].any()
+    assert "monitor raised an alarm" in scorer.score_whole(WORSE).accounts[0].no_promise
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise PermissionError
+
+    model = saved(tmp_path)
+    monkeypatch.setattr(Path, "write_text", refuse)
+    assert not monitor(Scorer.load(model), months(1), NightLog(tmp_path / "nights.sqlite")).heard
+
+
+@pytest.mark.parametrize("door", OPENED)
 def test_after_an_alarm_nothing_is_released(place: tuple[Path, NightLog], door: str) -> None:
-    table = DOORS[door](place[0])
+    table = OPENED[door](place[0])(WORSE)
     assert len(table)
     assert not table["released"].any()
     assert (table["reason"] != "").all()
@@ -120,7 +145,6 @@ def test_a_night_log_that_moved_goes_on_by_its_new_place(tmp_path: Path) -> None
     """It knows the model; a fresh one beside a lost one does not."""
     model, log = saved(tmp_path), NightLog(tmp_path / "nights.sqlite")
     monitor(Scorer.load(model), months(2), log)
-    assert watched_by(model, log.path)
     moved = NightLog(log.path.rename(tmp_path / "elsewhere.sqlite"))
     scorer = Scorer.load(model, status=Status())
     with pytest.raises(OptionError, match="watched by the night log"):
@@ -148,11 +172,10 @@ def test_after_a_recalibration_its_cutoff_decides(tmp_path: Path) -> None:
     scorer = Scorer.load(model)
     monitor(scorer, months(36), log)
     log.record(scorer.identity, "alarm", {"found": ["x"], "began": None}, 0)
-    assert watched_by(model, log.path)
     found = recalibrate(Scorer.load(model), log).cutoffs[0].risk
     assert found not in (None, scorer.model.cutoffs[0].risk)
-    for door, score in DOORS.items():
-        table = score(model)
+    for door, opened in OPENED.items():
+        table = opened(model)(WORSE)
         assert table["released"].any(), door
         assert set(table["cutoff"]) == {found}, door
     filled = SafeImputer.load(model).transform(WORSE)

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -132,7 +133,7 @@ def test_a_recalibrated_cutoff_keeps_the_level_where_the_old_one_does_not(
     """Twelve hospitals of new patients. Where targets scatter more, little can be released, and of that a little more
     than the level is unacceptable (docs/scoring.md has the figures of 120 hospitals).
     """
-    scorer, _ = place
+    scorer = Scorer({"hba1c": replace(place[0].one, folder=None)})  # a folder has one night log; here each has its own
     found = [
         second_half(scorer, drifted(elsewhere(k), CUT, scatter), NightLog(tmp_path / f"{k}.sqlite")) for k in range(12)
     ]
@@ -288,11 +289,12 @@ def rows_of(path: Path) -> tuple[list[tuple[object, ...]], list[str]]:
 @pytest.mark.full
 def test_kill_9_of_a_nightly_job_changes_nothing(tmp_path: Path) -> None:
     """Monitor and recalibrate killed at random moments and started again: the same entries, no event twice."""
-    model, calm, killed = saved(tmp_path), tmp_path / "calm.sqlite", tmp_path / "killed.sqlite"
+    calm, killed = tmp_path / "calm.sqlite", tmp_path / "killed.sqlite"
+    models = {log: saved(tmp_path / log.stem) for log in (calm, killed)}
     tests = str(Path(__file__).parents[1])
 
     def start(log: Path) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-c", JOB, str(model), str(log), tests]
+        command = [sys.executable, "-c", JOB, str(models[log]), str(log), tests]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     whole = start(calm)

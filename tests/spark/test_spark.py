@@ -104,7 +104,7 @@ def test_under_later_too(spark: Any, later: Path, visits: pl.DataFrame) -> None:
 def test_a_night_on_a_cluster(spark: Any, later: Path, visits: pl.DataFrame, tmp_path: Path) -> None:
     """The records of those who came since, brought home; and an alarm heard by every worker."""
     from safeimpute.model.night_log import NightLog
-    from safeimpute.model.open_model import POINTER, watched_by
+    from safeimpute.model.open_model import POINTER
     from safeimpute.monitoring.monitor import monitor
     from safeimpute.spark.scoring import records_since, score
 
@@ -120,7 +120,6 @@ def test_a_night_on_a_cluster(spark: Any, later: Path, visits: pl.DataFrame, tmp
     one = monitor(scorer, brought, log)
     assert one.new == (moved["time"] > scorer.model.until).sum()
     log.record(scorer.identity, "alarm", {"found": ["x"], "began": None}, ledger_number(log, scorer))
-    assert watched_by(later, log.path)
     try:
         assert not rows(score(table, later))["released"].any()
     finally:

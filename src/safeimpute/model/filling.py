@@ -94,7 +94,7 @@ def fill_labs(labs: Labs, frame: pl.DataFrame) -> pl.DataFrame:
 
 def filled_new(scorer: LabScorer, frame: pl.DataFrame, into: pl.DataFrame) -> pl.DataFrame:
     """Rows of another table with what the frozen model releases filled in, where other labs may be already."""
-    settings, reading, model = scorer.settings, scorer.reading, scorer.model
+    settings, reading, model = scorer.settings, scorer.reading, scorer.tonight().model
     new = read_new_visits(frame, reading)
     require_same_units(settings, new.arrays, scorer.typical())
     scored = score_visits(new.arrays, model)

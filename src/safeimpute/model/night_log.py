@@ -130,8 +130,10 @@ class NightLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with self._open() as connection, _at_once(connection):
-            self._require_ours(connection)
+        with self._open() as connection:
+            if not _is_ours(connection):  # a log that is only read waits for nobody who writes
+                with _at_once(connection):
+                    self._set_up(connection)
 
     def settled(self, work: Callable[[], Kind]) -> Kind:
         """What `work` comes to once nobody records an event in between; it is done again where somebody did."""
@@ -212,13 +214,10 @@ class NightLog:
                 "rights and the space on the disk."
             ) from None
 
-    def _require_ours(self, connection: sqlite3.Connection) -> None:
-        whose = connection.execute("PRAGMA application_id").fetchone()[0]
-        format_ = connection.execute("PRAGMA user_version").fetchone()[0]
-        empty = not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-        if (whose, format_) == (OURS, FORMAT):
+    def _set_up(self, connection: sqlite3.Connection) -> None:
+        if _is_ours(connection):  # somebody else was first
             return
-        if not empty:
+        if connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
             raise OptionError(
                 f"{self.path.name!r} is a database, but no night log of this version of safeimpute. Give another file."
             )
@@ -227,6 +226,12 @@ class NightLog:
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {OURS}")
         connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _is_ours(connection: sqlite3.Connection) -> bool:
+    whose = connection.execute("PRAGMA application_id").fetchone()[0]
+    format_ = connection.execute("PRAGMA user_version").fetchone()[0]
+    return bool((whose, format_) == (OURS, FORMAT))
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:

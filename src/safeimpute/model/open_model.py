@@ -1,7 +1,8 @@
 """Where a saved model is opened: one lab's folder, or a folder with one for each lab and `labs.json`.
 
 Whoever scores goes through here, so that every model is verified, signed where that is asked for, and comes with what
-stands of it: silent after an alarm, at its new cut-off after a recalibration.
+stands of it: silent after an alarm, at its new cut-off after a recalibration. A model kept open asks again at
+every score.
 """
 
 import json
@@ -93,8 +94,12 @@ def status_of(events: Sequence[Event]) -> Status:
 
 def watched_by(folder: Path, log: Path) -> bool:
     """Note in a model's folder which night log watches it, so that scoring hears an alarm; False where it cannot."""
+    if log_of(folder) == log.resolve():
+        return True
+    partial = folder / f"{POINTER}.partial"
     try:
-        (folder / POINTER).write_text(f"{log.resolve()}\n", encoding="utf-8")
+        partial.write_text(f"{log.resolve()}\n", encoding="utf-8")
+        partial.replace(folder / POINTER)  # whoever scores meanwhile reads it whole
     except OSError:
         return False
     return True

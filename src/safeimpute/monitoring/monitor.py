@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from safeimpute.errors import GuaranteeRefused, OptionError, VisitsError
 from safeimpute.model.frozen import FrozenModel, score_visits
 from safeimpute.model.night_log import Entered, Event, NightLog, no_entries
-from safeimpute.model.open_model import Status, in_force, require_log, status_of
+from safeimpute.model.open_model import Status, in_force, require_log, status_of, watched_by
 from safeimpute.model.scorer import Scorer
 from safeimpute.monitoring.watch import Bet, Strange, Watched, input_bets, strange_labs, watch
 from safeimpute.tolerance import Tolerance
@@ -37,6 +37,7 @@ class Monitored:
     model: FrozenModel  # as it would be in force but for an alarm
     set_aside: bool = False  # tonight's values were not entered: their unit changed
     before: tuple[Watched, ...] = ()  # each time between two recalibrations, as it was judged then
+    heard: bool = True  # the model's folder names the log, so that scoring without it hears an alarm
 
     @property
     def alarm(self) -> bool:
@@ -46,6 +47,8 @@ class Monitored:
 
 def monitor(scorer: Scorer, measured: Any, log: NightLog) -> Monitored:
     """Enter what was measured since the fit and judge all entries; an alarm is recorded with them.
+
+    The model's folder is left a note (`.nights`) of the log, by which every scorer of it hears the alarm.
 
     Parameters
     ----------
@@ -78,7 +81,9 @@ def monitor(scorer: Scorer, measured: Any, log: NightLog) -> Monitored:
         months = month_labels(new.time, new.arrays.time, model.until)
         fresh = entries_of_visits(new.arrays, rows, months, model, scorer.settings.allowed_error)
     bets = input_bets(new.arrays, model.until, model.reference)
-    return _enter_and_judge(scorer, log, fresh, bets, units)
+    folder = scorer.one.folder
+    heard = folder is not None and watched_by(folder, log.path)  # before an alarm can be recorded
+    return replace(_enter_and_judge(scorer, log, fresh, bets, units), heard=heard)
 
 
 def require_nightly(scorer: Scorer, log: NightLog) -> None:
