@@ -107,6 +107,18 @@ def test_after_an_alarm_nothing_is_filled_in_and_the_account_says_why(place: tup
         assert account.promise == ""
 
 
+def test_after_an_alarm_the_imputer_says_what_stands(place: tuple[Path, NightLog]) -> None:
+    imputer = SafeImputer.load(place[0])
+    assert "monitor raised an alarm" in imputer.promised().no_promise
+    assert imputer.promised().promise == ""
+    assert "monitor raised an alarm" in imputer._repr_html_()
+    promise = fitted().promised().promise
+    assert promise
+    assert promise not in imputer._repr_html_()
+    imputer.impute(before())
+    assert imputer.results()["hba1c"].promised.promise == promise, "the release of the fitted table is what it was"
+
+
 def test_after_an_alarm_no_table_gives_a_new_promise(place: tuple[Path, NightLog], tmp_path: Path) -> None:
     """A calibration on a whole table would write a model that no night log watches."""
     before().write_parquet(tmp_path / "whole.parquet")
