@@ -16,16 +16,17 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from helpers.nights import CUT, before, drifted, elsewhere, fitted, hospital, months, saved
+from helpers.nights import CUT, before, below_a_limit, drifted, elsewhere, fitted, hospital, months, saved
 from helpers.scored_cohorts import fit_visits, fitted_cohort
 from safeimpute.cli import app
 from safeimpute.errors import GuaranteeRefused, OptionError
+from safeimpute.model.frozen import shifted
 from safeimpute.model.night_log import Event, NightLog
 from safeimpute.model.open_model import Recalibration, Status, in_force
 from safeimpute.model.scorer import Scorer
 from safeimpute.monitoring.monitor import monitor, month_labels
 from safeimpute.monitoring.recalibrate import recalibrate, recalibration
-from safeimpute.monitoring.watch import hardly_chance
+from safeimpute.monitoring.watch import below_cutoff, hardly_chance
 from safeimpute.selection.cutoff import rule_of
 from safeimpute.visits.new_visits import read_new_visits
 
@@ -171,6 +172,26 @@ def test_halved_measuring_is_an_alarm_and_recalibration_corrects_the_odds(place:
     before_, after = (scorer.model, scorer.score_whole(fewer, log=log))
     assert before_.shift == (0.0, 1.0)
     assert after.accounts[0].no_promise == ""
+
+
+def test_results_beyond_a_limit_were_measured_and_are_never_judged(place: tuple[Scorer, NightLog]) -> None:
+    """A third of the results is "<6": no visit is measured less often for that."""
+    scorer, log = place
+    table = below_a_limit(months(24))
+    limits = table.filter((pl.col("time") > CUT) & pl.col("hba1c").str.starts_with("<")).height
+    assert limits > 100
+    found = monitor(scorer, table, log)
+    entered = found.entered
+    assert not found.watched.measuring.found
+    assert entered.censored.sum() == limits
+    assert entered.measured.sum() == table.filter(pl.col("time") > CUT)["hba1c"].is_not_null().sum()
+    assert not (entered.censored & (below_cutoff(entered) | entered.risky | entered.strange)).any()
+    alarm = Status(Event(1, "2026-01-01", "alarm", {"found": ["x"], "began": None}), None, 1)
+    anew = recalibration(entered, alarm, rule_of(scorer.settings))
+    assert anew.values == (entered.judged & entered.inside & ~entered.strange).sum()
+    some = entered.at(entered.inside & ~entered.strange)
+    odds = shifted(some.odds, anew.shift)
+    assert abs(np.mean(odds / (1 + odds)) - np.mean(~some.measured)) < 0.02, "the odds are of who was measured"
 
 
 def test_a_change_of_unit_is_found_the_same_night(place: tuple[Scorer, NightLog]) -> None:

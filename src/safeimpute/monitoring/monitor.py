@@ -186,7 +186,7 @@ def visits_to_enter(
     entered_unmeasured: NDArray[np.uint64],
 ) -> BoolArray:
     """Visits since the fit that the night log lacks: measured ones at once, others when no result can be due."""
-    measured = ~np.isnan(visits.target_values)
+    measured = ~np.isnan(visits.target_values) | visits.target_censored
     since, key = visits.time > model.until, visits.visit_key
     now = float(visits.time.max(initial=-np.inf))
     ripe = visits.time <= now - model.reference.wait
@@ -195,7 +195,7 @@ def visits_to_enter(
         ~np.isin(key, entered_measured),
         ripe & ~np.isin(key, entered_unmeasured) & ~np.isin(key, entered_measured),
     )
-    return np.asarray(since & lacking & ~visits.target_censored)
+    return np.asarray(since & lacking)
 
 
 def entries_of_visits(
@@ -207,7 +207,7 @@ def entries_of_visits(
     here = np.flatnonzero(rows[wanted])
     part = visits.take(wanted)
     truth, value = part.target_values, scored.estimates.value
-    measured = ~np.isnan(truth)
+    valued = ~np.isnan(truth)
     order = here[np.lexsort((part.visit_key[here], part.time[here]))]
     entered = Entered(
         number=np.zeros(len(part), np.int64),
@@ -215,7 +215,7 @@ def entries_of_visits(
         patient=part.patient_key,
         day=part.time,
         month=months[wanted],
-        measured=measured,
+        measured=valued | part.target_censored,
         late=on_its_way(part, part.target),
         inside=scored.inside,
         part=scored.group,
@@ -223,10 +223,11 @@ def entries_of_visits(
         risk=scored.estimates.risk,
         odds=scored.weight,
         cutoff=scored.cutoff,
-        risky=measured & tolerance.risky(value, truth),
-        strange=measured & model.reference.strange(truth, part.target),
+        risky=valued & tolerance.risky(value, truth),
+        strange=valued & model.reference.strange(truth, part.target),
         ratio=np.abs(value - truth) / scored.estimates.spread,
         groups=_groups(part, value, model),
+        censored=part.target_censored & ~valued,
     )
     return entered.at(order)
 

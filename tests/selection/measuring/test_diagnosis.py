@@ -26,7 +26,7 @@ def diagnosed(shift: Shift) -> MeasuringDiagnosis:
     measured, fold = ~np.isnan(arrays.target_values), fold_of(arrays.patient_key, 0, FOLDS)
     model = learn_measuring(table, arrays.time, fold, FOLDS, measured, ~measured, 0, calendar=True)
     found = model.weigh(table, arrays.time, fold)
-    return diagnose(model, table, found.odds, found.outside, measured, ~measured, arrays.patient)
+    return diagnose(model, table, found.odds, found.outside, measured, measured, ~measured, arrays.patient)
 
 
 def test_by_chance_there_is_nothing_to_tell() -> None:

@@ -50,11 +50,15 @@ def diagnose(
     odds: FloatArray,
     outside: BoolArray,
     measured: BoolArray,
+    seen: BoolArray,
     candidate: BoolArray,
     patient: IntArray,
 ) -> MeasuringDiagnosis:
-    """Judge the odds, each given by the model of a fold that never saw the patient."""
-    known = measured | candidate
+    """Judge the odds, each given by the model of a fold that never saw the patient.
+
+    The model tells `seen` visits from candidates; `measured` are those of them with a value, which the weights are for.
+    """
+    known = seen | candidate
     probability = odds / (1.0 + odds)
     inside = measured & ~outside
     per_patient = np.bincount(patient[inside], odds[inside]).astype(np.float64)
@@ -65,7 +69,7 @@ def diagnose(
         effective_visits=kish_size(odds[inside]),
         effective_patients=kish_size(per_patient),
         outside=int(np.sum(candidate & outside)),
-        reasons=_reasons(model, table, measured, candidate),
+        reasons=_reasons(model, table, seen, candidate),
         columns=model.columns,
     )
 
