@@ -89,9 +89,14 @@ def _asked(
         return None
     from safeimpute.evaluation.drawn_run import DrawsAsked, shifts_around
     from safeimpute.visits.checks import numbers
+    from safeimpute.visits.columns import with_limits
 
     auto = delta.strip() == "auto" and target in measured.columns
-    deltas = shifts_around(numbers(measured[target], "target")) if auto else opt.numbers(delta, "--delta")
+    deltas = (
+        shifts_around(numbers(with_limits(measured, [target])[target], "target"))
+        if auto
+        else opt.numbers(delta, "--delta")
+    )
     return DrawsAsked(draws or 20, tuple(deltas), limit, covariate, mice)
 
 
