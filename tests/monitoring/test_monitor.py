@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -19,15 +20,17 @@ from typer.testing import CliRunner
 from helpers.nights import CUT, before, below_a_limit, drifted, elsewhere, fitted, hospital, months, saved
 from helpers.scored_cohorts import fit_visits, fitted_cohort
 from safeimpute.cli import app
-from safeimpute.errors import GuaranteeRefused, OptionError
+from safeimpute.errors import GuaranteeRefused, OptionError, VisitsError
 from safeimpute.model.frozen import shifted
 from safeimpute.model.night_log import Event, NightLog
 from safeimpute.model.open_model import Recalibration, Status, in_force
 from safeimpute.model.scorer import Scorer
+from safeimpute.model.whole_table import calibrate_files
 from safeimpute.monitoring.monitor import monitor, month_labels
 from safeimpute.monitoring.recalibrate import recalibrate, recalibration
 from safeimpute.monitoring.watch import below_cutoff, hardly_chance
 from safeimpute.selection.cutoff import rule_of
+from safeimpute.visits.imputations import REGISTER, record_released
 from safeimpute.visits.new_visits import read_new_visits
 
 # Monitors month by month and recalibrates after an alarm, as a nightly job would; killed and started again.
@@ -240,6 +243,33 @@ def test_one_odd_value_is_no_change_of_unit() -> None:
     assert not hardly_chance(6, 40), "values that scatter more are no change of unit"
     assert hardly_chance(3, 3)
     assert hardly_chance(6, 12)
+
+
+def test_released_values_are_never_entered_or_calibrated_on(tmp_path: Path) -> None:
+    """Filled in without their marks, they would look like measured values without an error."""
+    (tmp_path / "logs").mkdir()
+    model, log, night = saved(tmp_path / "run"), NightLog(tmp_path / "logs" / "nights.sqlite"), months(6)
+    scorer = Scorer.load(model)
+    scored = scorer.score(night)
+    values = scored.filter("released").select("subject_id", "time", "value")
+    joined = night.join(values, on=["subject_id", "time"], how="left")
+    filled = joined.with_columns(hba1c=pl.coalesce("hba1c", "value")).drop("value")
+    for beside in (tmp_path / "run" / "scored.parquet", tmp_path / "tables" / "scored.parquet"):
+        beside.parent.mkdir(exist_ok=True)
+        assert record_released(beside, "ab" * 32, scored) == ""
+        table = beside.with_name("filled.parquet")
+        filled.write_parquet(table)
+        command = ["monitor", model, table, "--log", log.path, "-o", tmp_path / "report"]
+        with pytest.raises(VisitsError, match="that an earlier run released"):
+            CliRunner().invoke(app, [*map(str, command)], catch_exceptions=False)
+        with pytest.raises(VisitsError, match="that an earlier run released"):
+            calibrate_files(model, table, tmp_path / "new")
+        if beside.parent == model.parent:
+            with pytest.raises(VisitsError, match="that an earlier run released"):
+                monitor(scorer, filled, log)
+            shutil.rmtree(beside.parent / REGISTER)
+    assert len(log.entries(scorer.identity, "hba1c")) == 0
+    assert monitor(scorer, night, log).new
 
 
 def test_only_the_claim_later_is_monitored(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from safeimpute.tolerance import Tolerance
 from safeimpute.visits.arrays import BoolArray, FloatArray, VisitArrays, on_its_way
 from safeimpute.visits.catalogue import load_catalogue
 from safeimpute.visits.dates import days
+from safeimpute.visits.imputations import refuse_known_values
 from safeimpute.visits.new_visits import NewVisits, read_new_visits
 from safeimpute.visits.tables import to_polars
 
@@ -45,7 +47,7 @@ class Monitored:
         return self.status.alarm is not None
 
 
-def monitor(scorer: Scorer, measured: Any, log: NightLog) -> Monitored:
+def monitor(scorer: Scorer, measured: Any, log: NightLog, beside: Sequence[Path] = ()) -> Monitored:
     """Enter what was measured since the fit and judge all entries; an alarm is recorded with them.
 
     The model's folder is left a note (`.nights`) of the log, by which every scorer of it hears the alarm.
@@ -58,6 +60,8 @@ def monitor(scorer: Scorer, measured: Any, log: NightLog) -> Monitored:
         Each patient's record whole, as for scoring; visits after the fit's last one are entered, each once.
     log : NightLog
         The log that scoring uses.
+    beside : sequence of Path
+        Files or folders next to which registers of released values stand, besides the log's and the model's own.
 
     Returns
     -------
@@ -70,9 +74,12 @@ def monitor(scorer: Scorer, measured: Any, log: NightLog) -> Monitored:
         The model makes another claim than `later`.
     OptionError
         Another log watches the model.
+    VisitsError
+        The table holds values as measured that were released before.
     """
     require_nightly(scorer, log)
-    new = read_new_visits(to_polars(measured), scorer.reading)
+    new, folder = read_new_visits(to_polars(measured), scorer.reading), scorer.one.folder
+    refuse_known_values(new.arrays, log.path, *beside, *([] if folder is None else [folder, folder.resolve().parent]))
     _, model = _watched(scorer, log.events(scorer.identity))
     rows = visits_to_enter(new.arrays, model, *log.entered(scorer.identity, scorer.settings.target))
     units = _named(strange_labs(new.arrays, rows, model.reference), new, rows, scorer)
@@ -81,7 +88,6 @@ def monitor(scorer: Scorer, measured: Any, log: NightLog) -> Monitored:
         months = month_labels(new.time, new.arrays.time, model.until)
         fresh = entries_of_visits(new.arrays, rows, months, model, scorer.settings.allowed_error)
     bets = input_bets(new.arrays, model.until, model.reference)
-    folder = scorer.one.folder
     heard = folder is not None and watched_by(folder, log.path)  # before an alarm can be recorded
     return replace(_enter_and_judge(scorer, log, fresh, bets, units), heard=heard)
 
