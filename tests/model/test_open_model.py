@@ -1,6 +1,7 @@
 """A saved model is opened with what stands of it, by whichever door: after an alarm nothing is released, and why."""
 
 import pickle
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -125,6 +126,22 @@ def test_after_an_alarm_no_table_gives_a_new_promise(place: tuple[Path, NightLog
     with pytest.raises(GuaranteeRefused, match="monitor raised an alarm"):
         calibrate_files(place[0], tmp_path / "whole.parquet", tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_the_copy_inside_an_mlflow_model_hears_the_alarm(
+    place: tuple[Path, NightLog], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever MLflow copies, the note of the night log comes with it."""
+    from safeimpute.model import mlflow_model
+
+    def save_model(path: str, python_model: Any, artifacts: dict[str, str]) -> None:
+        assert isinstance(python_model, mlflow_model.MlflowImputer)
+        for source in artifacts.values():
+            shutil.copytree(source, Path(path, "artifacts", "model"), ignore=shutil.ignore_patterns(".*"))
+
+    monkeypatch.setattr(mlflow_model, "save_model", save_model)
+    mlflow_model.save_for_mlflow(place[0], tmp_path / "mlflow")
+    assert not by_mlflow(tmp_path / "mlflow" / "artifacts" / "model")(WORSE)["released"].any()
 
 
 def test_another_night_log_does_not_silence_an_alarm(place: tuple[Path, NightLog], tmp_path: Path) -> None:

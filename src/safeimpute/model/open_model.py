@@ -105,6 +105,16 @@ def watched_by(folder: Path, log: Path) -> bool:
     return True
 
 
+def point_copies(model: Path, folder: Path) -> None:
+    """Note the night log that watches a model in every copy of it inside a folder."""
+    for place in model_folders(model):
+        if log := log_of(place):
+            manifest = (place / MANIFEST).read_bytes()
+            for copy in folder.rglob(MANIFEST):
+                if copy.read_bytes() == manifest:
+                    watched_by(copy.parent, log)
+
+
 def log_of(folder: Path) -> Path | None:
     """The night log that watches the model of a folder, if one does."""
     try:
