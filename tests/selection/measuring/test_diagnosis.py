@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeimpute.learning.roles import fold_of
-from safeimpute.selection.measuring.diagnosis import MeasuringDiagnosis, area_under_curve, diagnose, kish_size
+from safeimpute.selection.measuring.diagnosis import MeasuringDiagnosis, area_under_curve, diagnose
 from safeimpute.selection.measuring.features import measuring_table
 from safeimpute.selection.measuring.model import learn_measuring
+from safeimpute.selection.sums import kish_size
 from safeimpute.visits.columns import ColumnChoice
 from safeimpute.visits.examples import Shift, simulate
 from safeimpute.visits.visits import prepare_visits

@@ -6,6 +6,7 @@ import numpy as np
 
 from safeimpute.selection.measuring.features import MeasuringTable
 from safeimpute.selection.measuring.model import MeasuringModel
+from safeimpute.selection.sums import kish_size
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 
 GROUPS = 10
@@ -72,12 +73,6 @@ def diagnose(
         reasons=_reasons(model, table, seen, candidate),
         columns=model.columns,
     )
-
-
-def kish_size(weights: FloatArray) -> float:
-    """(sum w)^2 / sum w^2: how many equally weighted units the weighted ones are worth."""
-    squares = float(np.square(weights).sum())
-    return float(weights.sum()) ** 2 / squares if squares > 0 else 0.0
 
 
 def area_under_curve(score: FloatArray, positive: BoolArray) -> float | None:
