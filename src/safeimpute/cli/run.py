@@ -210,9 +210,9 @@ def look_at(
 @contextmanager
 def going_on(out: Path, quiet: bool) -> "Iterator[Checkpoint]":
     """Where finished folds of a run are kept; says what is there before, and what is left after a stop."""
-    from safeimpute.machine.state import kept_beside
+    from safeimpute.machine.state import checkpoint_beside
 
-    with kept_beside(out) as checkpoint:
+    with checkpoint_beside(out) as checkpoint:
         before = checkpoint.count()
         if before and not quiet:
             typer.echo(f"Going on from {before} finished folds of a run that was stopped, where they fit this one")

@@ -43,7 +43,7 @@ CREATE TABLE event (
   number INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, model TEXT NOT NULL,
   kind TEXT NOT NULL CHECK (kind IN ('alarm', 'recalibrated')), told TEXT NOT NULL);
 """
-KEPT = "".join(
+APPEND_ONLY = "".join(
     f"CREATE TRIGGER {table}_{verb.lower()} BEFORE {verb} ON {table} "
     "BEGIN SELECT RAISE(ABORT, 'rows are kept as they were written'); END;\n"
     for table in ("decision", "entry", "event")
@@ -231,7 +231,7 @@ class NightLog:
                 f"{self.path.name!r} is a database, but no night log of this version of safeimpute. Give another file."
             )
         else:
-            for statement in filter(str.strip, (TABLES + KEPT).split(";\n")):
+            for statement in filter(str.strip, (TABLES + APPEND_ONLY).split(";\n")):
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {OURS}")
         connection.execute(f"PRAGMA user_version = {FORMAT}")
