@@ -60,7 +60,7 @@ class LabScorer:
         if self.folder is None:
             return self
         status = status_in(self.folder, self.identity)
-        return self if status.last_event == self.status.last_event else replace(self, status=status)
+        return self if status == self.status else replace(self, status=status)
 
     def score(
         self,
