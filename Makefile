@@ -29,6 +29,7 @@ types: $(VENV)/.test
 house: $(VENV)/.test
 	$(BIN)/python tools/house.py . --picture docs/images/packages.svg
 	$(BIN)/python tools/walk.py .
+	$(BIN)/python tools/counts.py .
 
 LAB := $(BIN)/python -m safeimpute_lab
 

@@ -51,6 +51,29 @@ def test_a_run_with_draws_leaves_all_of_it(folder: Path) -> None:
     assert "4 draws of every missing value" in (folder / "out/reporting.md").read_text()
 
 
+def test_draws_of_a_target_with_results_beyond_a_limit(folder: Path) -> None:
+    """Such visits are no candidates and hold no number: left out of tipping points, empty in completed tables."""
+    visits = pl.read_parquet(folder / "visits.parquet")
+    limit = round(float(visits["hba1c"].quantile(0.1) or 0.0), 2)
+    text = pl.when(pl.col("hba1c") < limit).then(pl.lit(f"<{limit}")).otherwise(pl.col("hba1c").cast(pl.String))
+    visits.with_columns(hba1c=text).write_csv(folder / "limits.csv")
+    asked = ("--draws", 3, "--mice", "--delta", "auto", "--limit", 7, "--covariate", "age")
+    quick = ("--config", folder / "quick.toml", "--quiet")
+    invoke("run", folder / "limits.csv", *LEVELS, *asked, *quick, "-o", folder / "limits")
+    beyond = (visits["hba1c"] < limit).sum()
+    assert beyond
+    for rows in [each["rows"] for each in json.loads((folder / "limits/draws.json").read_text())["tipping"]]:
+        assert len(rows) == 9
+        assert all(row["lower"] <= row["estimate"] <= row["upper"] for row in rows)
+    long = pl.read_csv(folder / "limits/mice_long.csv")
+    assert long.filter(pl.col(".imp") == 0)["hba1c"].null_count() == visits["hba1c"].null_count() + beyond
+    for draw in range(1, 4):
+        part = long.filter(pl.col(".imp") == draw)
+        assert part["hba1c"].null_count() == beyond
+        assert part["hba1c__high"].drop_nulls().value_counts().rows() == [(limit, beyond)]
+    assert pl.read_csv(folder / "limits/mice_wide.csv")["hba1c_3"].null_count() == beyond
+
+
 @pytest.mark.parametrize(
     ("told", "said"),
     [(("--limit", 7.5), "give --delta"), (("--mice",), "--draws 20"), (("--delta", "a,b"), "is not a list of numbers")],

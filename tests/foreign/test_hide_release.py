@@ -20,6 +20,8 @@ from safeimpute.evaluation.trials import Trial
 from safeimpute.foreign.hidden import Hidden
 from safeimpute.foreign.release import Release
 from safeimpute.learning.roles import Role
+from safeimpute.machine.looks_log import VARIABLE
+from safeimpute.selection.claims import SECOND_LOOK
 from safeimpute.visits.examples import load_pbc, simulate
 
 LABS = ["hba1c", "glucose", "cholesterol"]
@@ -220,6 +222,17 @@ def test_a_second_release_is_refused(hidden: Hidden) -> None:
     si.release(hidden, nearest(hidden.visits), tolerance=1.0, fdr=0.3)
     with pytest.raises(GuaranteeRefused, match="before"):
         si.release(hidden, nearest(hidden.visits), tolerance=1.2, fdr=0.3)
+
+
+def test_a_level_chosen_after_a_release_is_a_second_look_saved_or_not(
+    cohort: tuple[pl.DataFrame, pl.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "state"))
+    first = si.hide(cohort[0], target="hba1c")
+    first.save(tmp_path / "hidden")
+    assert si.release(first, nearest(first.visits), tolerance=1.0, fdr=0.3).promised.promise
+    again = si.hide(cohort[0], target="hba1c")
+    assert si.release(again, nearest(again.visits), tolerance=1.0, fdr=0.25).promised.no_promise == SECOND_LOOK
 
 
 def test_both_commands_on_pbc_with_the_csv_r_would_write(tmp_path: Path) -> None:

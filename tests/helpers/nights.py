@@ -43,6 +43,13 @@ def drifted(visits: pl.DataFrame, day: float, sd: float = 1.5) -> pl.DataFrame:
     return visits.with_columns((pl.col("hba1c") + pl.Series(noise)).clip(4, 16))
 
 
+def below_a_limit(visits: pl.DataFrame, share: float = 0.3) -> pl.DataFrame:
+    """The lowest measured targets are known only to lie below a limit."""
+    limit = round(float(before()["hba1c"].quantile(share) or 0.0), 2)
+    text = pl.when(pl.col("hba1c") < limit).then(pl.lit(f"<{limit}")).otherwise(pl.col("hba1c").cast(pl.String))
+    return visits.with_columns(hba1c=text)
+
+
 @cache
 def fitted() -> SafeImputer:
     """Fitted once per process; level and tolerance at which something is released."""

@@ -102,8 +102,11 @@ def test_what_kill_9_leaves_is_private_named_and_cleared_by_the_next_run(tmp_pat
 def test_a_signal_that_was_ignored_before_stays_ignored(tmp_path: Path) -> None:
     """As under nohup."""
     told = [sys.executable, "-c", WORK, str(tmp_path / "out"), "plain"]
-    process = subprocess.Popen(told, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
-    time.sleep(0.4)
+    process = subprocess.Popen(
+        told, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGHUP)
     assert process.wait(30) == 0
 

@@ -79,9 +79,16 @@ def test_what_reaches_no_decision_is_no_choice(shown: dict[str, Any]) -> None:
     assert not is_second_look([FIRST], looked(ASKED | shown))
 
 
-def test_other_visits_and_other_targets_are_no_look_at_these() -> None:
-    others = [looked(ASKED | {"fdr": 0.3}, "others"), looked(ASKED | {"fdr": 0.3, "target": "ldl"})]
-    assert not is_second_look(others, FIRST)
+def test_other_visits_are_no_look_at_these() -> None:
+    assert not is_second_look([looked(ASKED | {"fdr": 0.3}, "others")], FIRST)
+
+
+def test_a_target_under_another_name_is_the_same_target() -> None:
+    first, renamed = look(table()), prepare_visits(table().rename({"hba1c": "a1c"}), ColumnChoice("a1c"))
+    asked = {"target": "a1c", "tolerance": 0.5, "fdr": 0.3}
+    assert is_second_look([first], looked(asked, looks_fingerprint(renamed.arrays), renamed.fingerprint))
+    other = prepare_visits(table(), ColumnChoice("glucose"))
+    assert not is_second_look([first], looked(asked, looks_fingerprint(other.arrays), other.fingerprint))
 
 
 def test_what_is_recorded_is_found_again_from_anywhere(state: Path) -> None:

@@ -89,6 +89,20 @@ def test_strange_files_are_refused(tmp_path: Path) -> None:
         NightLog(other)
 
 
+def test_a_log_of_the_format_before_goes_on(tmp_path: Path) -> None:
+    """Written before results beyond a limit were entered: its alarm still stands, and it takes new entries."""
+    path = tmp_path / "l.sqlite"
+    NightLog(path).record("m", "alarm", {"found": ["x"]}, 0)
+    with sqlite3.connect(path) as raw:
+        raw.execute("ALTER TABLE entry DROP COLUMN censored")
+        raw.execute("PRAGMA user_version = 1")
+    again = NightLog(path)
+    assert [event.kind for event in again.events("m")] == ["alarm"]
+    assert len(again.entries("m", "a")) == 0
+    with sqlite3.connect(path) as raw:
+        assert raw.execute("PRAGMA user_version").fetchone() == (2,)
+
+
 def lines_of(process: "subprocess.Popen[str]") -> list[list[float]]:
     assert process.stdout is not None
     rows = [line.split()[1:] for line in process.stdout.read().splitlines() if line[0].isdigit()]
@@ -227,6 +241,7 @@ def test_entries_count_a_visit_once(tmp_path: Path) -> None:
             no,
             real,
             text,
+            no,
         )
 
     assert log.enter("m", "a", entry(False), lambda *_: None) == 1

@@ -173,7 +173,7 @@ def test_pandas_in_pandas_out(scorer: Scorer) -> None:
     assert len(table) == new_visits()["hba1c"].null_count()
 
 
-def test_fine_columns_are_read_by_their_text() -> None:
+def test_columns_of_many_levels_are_read_by_their_text() -> None:
     """A site column of many levels counts for who gets measured, in a fit and at scoring, in any batch."""
     visits = cohort_of(250)
     number = pl.Series(np.random.default_rng(1).integers(0, 40, len(visits)))

@@ -3,11 +3,13 @@
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +17,20 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from helpers.nights import CUT, before, drifted, elsewhere, fitted, hospital, months, saved
+from helpers.nights import CUT, before, below_a_limit, drifted, elsewhere, fitted, hospital, months, saved
 from helpers.scored_cohorts import fit_visits, fitted_cohort
 from safeimpute.cli import app
-from safeimpute.errors import GuaranteeRefused, OptionError
+from safeimpute.errors import GuaranteeRefused, OptionError, VisitsError
+from safeimpute.model.frozen import shifted
 from safeimpute.model.night_log import Event, NightLog
 from safeimpute.model.open_model import Recalibration, Status, in_force
 from safeimpute.model.scorer import Scorer
+from safeimpute.model.whole_table import calibrate_files
 from safeimpute.monitoring.monitor import monitor, month_labels
 from safeimpute.monitoring.recalibrate import recalibrate, recalibration
-from safeimpute.monitoring.watch import hardly_chance
+from safeimpute.monitoring.watch import below_cutoff, hardly_chance
 from safeimpute.selection.cutoff import rule_of
+from safeimpute.visits.imputations import REGISTER, record_released
 from safeimpute.visits.new_visits import read_new_visits
 
 # Monitors month by month and recalibrates after an alarm, as a nightly job would; killed and started again.
@@ -132,7 +137,7 @@ def test_a_recalibrated_cutoff_keeps_the_level_where_the_old_one_does_not(
     """Twelve hospitals of new patients. Where targets scatter more, little can be released, and of that a little more
     than the level is unacceptable (docs/scoring.md has the figures of 120 hospitals).
     """
-    scorer, _ = place
+    scorer = Scorer({"hba1c": replace(place[0].one, folder=None)})  # a folder has one night log; here each has its own
     found = [
         second_half(scorer, drifted(elsewhere(k), CUT, scatter), NightLog(tmp_path / f"{k}.sqlite")) for k in range(12)
     ]
@@ -170,6 +175,26 @@ def test_halved_measuring_is_an_alarm_and_recalibration_corrects_the_odds(place:
     before_, after = (scorer.model, scorer.score_whole(fewer, log=log))
     assert before_.shift == (0.0, 1.0)
     assert after.accounts[0].no_promise == ""
+
+
+def test_results_beyond_a_limit_were_measured_and_are_never_judged(place: tuple[Scorer, NightLog]) -> None:
+    """A third of the results is "<6": no visit is measured less often for that."""
+    scorer, log = place
+    table = below_a_limit(months(24))
+    limits = table.filter((pl.col("time") > CUT) & pl.col("hba1c").str.starts_with("<")).height
+    assert limits > 100
+    found = monitor(scorer, table, log)
+    entered = found.entered
+    assert not found.watched.measuring.found
+    assert entered.censored.sum() == limits
+    assert entered.measured.sum() == table.filter(pl.col("time") > CUT)["hba1c"].is_not_null().sum()
+    assert not (entered.censored & (below_cutoff(entered) | entered.risky | entered.strange)).any()
+    alarm = Status(Event(1, "2026-01-01", "alarm", {"found": ["x"], "began": None}), None, 1)
+    anew = recalibration(entered, alarm, rule_of(scorer.settings))
+    assert anew.values == (entered.judged & entered.inside & ~entered.strange).sum()
+    some = entered.at(entered.inside & ~entered.strange)
+    odds = shifted(some.odds, anew.shift)
+    assert abs(np.mean(odds / (1 + odds)) - np.mean(~some.measured)) < 0.02, "the odds are of who was measured"
 
 
 def test_a_change_of_unit_is_found_the_same_night(place: tuple[Scorer, NightLog]) -> None:
@@ -218,6 +243,33 @@ def test_one_odd_value_is_no_change_of_unit() -> None:
     assert not hardly_chance(6, 40), "values that scatter more are no change of unit"
     assert hardly_chance(3, 3)
     assert hardly_chance(6, 12)
+
+
+def test_released_values_are_never_entered_or_calibrated_on(tmp_path: Path) -> None:
+    """Filled in without their marks, they would look like measured values without an error."""
+    (tmp_path / "logs").mkdir()
+    model, log, night = saved(tmp_path / "run"), NightLog(tmp_path / "logs" / "nights.sqlite"), months(6)
+    scorer = Scorer.load(model)
+    scored = scorer.score(night)
+    values = scored.filter("released").select("subject_id", "time", "value")
+    joined = night.join(values, on=["subject_id", "time"], how="left")
+    filled = joined.with_columns(hba1c=pl.coalesce("hba1c", "value")).drop("value")
+    for beside in (tmp_path / "run" / "scored.parquet", tmp_path / "tables" / "scored.parquet"):
+        beside.parent.mkdir(exist_ok=True)
+        assert record_released(beside, "ab" * 32, scored) == ""
+        table = beside.with_name("filled.parquet")
+        filled.write_parquet(table)
+        command = ["monitor", model, table, "--log", log.path, "-o", tmp_path / "report"]
+        with pytest.raises(VisitsError, match="that an earlier run released"):
+            CliRunner().invoke(app, [*map(str, command)], catch_exceptions=False)
+        with pytest.raises(VisitsError, match="that an earlier run released"):
+            calibrate_files(model, table, tmp_path / "new")
+        if beside.parent == model.parent:
+            with pytest.raises(VisitsError, match="that an earlier run released"):
+                monitor(scorer, filled, log)
+            shutil.rmtree(beside.parent / REGISTER)
+    assert len(log.entries(scorer.identity, "hba1c")) == 0
+    assert monitor(scorer, night, log).new
 
 
 def test_only_the_claim_later_is_monitored(tmp_path: Path) -> None:
@@ -288,11 +340,12 @@ def rows_of(path: Path) -> tuple[list[tuple[object, ...]], list[str]]:
 @pytest.mark.full
 def test_kill_9_of_a_nightly_job_changes_nothing(tmp_path: Path) -> None:
     """Monitor and recalibrate killed at random moments and started again: the same entries, no event twice."""
-    model, calm, killed = saved(tmp_path), tmp_path / "calm.sqlite", tmp_path / "killed.sqlite"
+    calm, killed = tmp_path / "calm.sqlite", tmp_path / "killed.sqlite"
+    models = {log: saved(tmp_path / log.stem) for log in (calm, killed)}
     tests = str(Path(__file__).parents[1])
 
     def start(log: Path) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-c", JOB, str(model), str(log), tests]
+        command = [sys.executable, "-c", JOB, str(models[log]), str(log), tests]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     whole = start(calm)

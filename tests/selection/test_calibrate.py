@@ -70,6 +70,26 @@ def test_measured_visits_are_weighed_by_their_odds(calibrated: Calibrated) -> No
     assert calibrated.diagnosis.auc > 0.6
 
 
+def test_the_diagnosis_counts_results_beyond_a_limit_as_measured(
+    visits: tuple[VisitArrays, FloatArray], estimates: Estimates
+) -> None:
+    arrays = visits[0]
+    target = arrays.target_values
+    beyond = target < np.nanquantile(target, 0.3)
+    censored = np.zeros(arrays.labs.shape, dtype=bool)
+    censored[:, arrays.target] = beyond
+    arrays = replace(arrays.with_target(np.where(beyond, np.nan, target)), censored=censored)
+    told = calibrate(question(arrays), arrays.target_values, estimates, settings_for()).diagnosis
+    assert told is not None
+    groups = [
+        (group.visits, group.visits * group.predicted, group.visits * group.observed) for group in told.calibration
+    ]
+    known, predicted, observed = np.sum(groups, axis=0)
+    assert known == len(arrays)
+    assert abs(predicted - observed) < 0.03 * known
+    assert told.measured <= np.sum(~np.isnan(arrays.target_values)), "what the weights rest on are values"
+
+
 @pytest.mark.parametrize("claim", ["patients", "later"])
 def test_the_other_cross_claims_weigh_too(
     visits: tuple[VisitArrays, FloatArray], estimates: Estimates, claim: str

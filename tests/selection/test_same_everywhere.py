@@ -114,6 +114,7 @@ def entered_from(data: SelectionData, odds: FloatArray, part: IntArray, late: Bo
         strange=no,
         ratio=np.ones(count),
         groups=words,
+        censored=no,
     )
 
 

@@ -104,7 +104,7 @@ def test_under_later_too(spark: Any, later: Path, visits: pl.DataFrame) -> None:
 def test_a_night_on_a_cluster(spark: Any, later: Path, visits: pl.DataFrame, tmp_path: Path) -> None:
     """The records of those who came since, brought home; and an alarm heard by every worker."""
     from safeimpute.model.night_log import NightLog
-    from safeimpute.model.open_model import POINTER, watched_by
+    from safeimpute.model.open_model import POINTER
     from safeimpute.monitoring.monitor import monitor
     from safeimpute.spark.scoring import records_since, score
 
@@ -120,7 +120,6 @@ def test_a_night_on_a_cluster(spark: Any, later: Path, visits: pl.DataFrame, tmp
     one = monitor(scorer, brought, log)
     assert one.new == (moved["time"] > scorer.model.until).sum()
     log.record(scorer.identity, "alarm", {"found": ["x"], "began": None}, ledger_number(log, scorer))
-    assert watched_by(later, log.path)
     try:
         assert not rows(score(table, later))["released"].any()
     finally:
@@ -272,6 +271,8 @@ def test_a_killed_worker_loses_and_doubles_nothing(fitted: Path, visits: pl.Data
 
 def test_released_values_are_known_again(spark: Any, fitted: Path, visits: pl.DataFrame, tmp_path: Path) -> None:
     """Filled in without their marks, they are refused by either engine; what was measured is not."""
+    from safeimpute.model.whole_table import calibrate_files
+    from safeimpute.spark.calibrate import calibrate_files_on_spark
     from safeimpute.spark.scoring import score_files
 
     visits.write_parquet(tmp_path / "visits.parquet")
@@ -283,6 +284,9 @@ def test_released_values_are_known_again(spark: Any, fitted: Path, visits: pl.Da
     with pytest.raises(VisitsError, match=f"holds {len(done):,} values that an earlier run released"):
         score_files(fitted, tmp_path / "filled.parquet", tmp_path / "third")
     assert not (tmp_path / "third").exists()
+    for calibrated in (calibrate_files, calibrate_files_on_spark):
+        with pytest.raises(VisitsError, match="that an earlier run released"):
+            calibrated(fitted, tmp_path / "filled.parquet", tmp_path / "third")
     told = ["score", fitted, tmp_path / "filled.parquet", "-o", tmp_path / "local.parquet"]
     assert isinstance(CliRunner().invoke(app, [*map(str, told)]).exception, VisitsError)
 

@@ -15,7 +15,7 @@ from safeimpute.cli import app
 from safeimpute.errors import VisitsError
 from safeimpute.model.frozen import score_visits
 from safeimpute.model.whole_table import table_sums
-from safeimpute.monitoring.monitor import visits_to_enter
+from safeimpute.monitoring.monitor import entries_of_visits, visits_to_enter
 from safeimpute.selection.questions import question_for
 from safeimpute.settings import make_settings
 from safeimpute.visits.columns import HIGH, LOW, ColumnChoice, with_limits
@@ -119,7 +119,7 @@ def test_a_fit_neither_imputes_nor_judges_them(visits: pl.DataFrame) -> None:
     assert imputer.scorer().score(censored(visits)).equals(imputed)
 
 
-def test_a_ledger_of_nights_and_a_whole_table_leave_them_out() -> None:
+def test_a_night_log_enters_them_as_measured_and_nothing_judges_them() -> None:
     scorer, night = fitted().scorer(), months(2)
     limit = float(night["hba1c"].quantile(0.3) or 0.0)
     whole, some = (read_new_visits(each, scorer.reading).arrays for each in (night, censored(night, limit)))
@@ -127,8 +127,13 @@ def test_a_ledger_of_nights_and_a_whole_table_leave_them_out() -> None:
     assert beyond.any()
     nobody = np.empty(0, np.uint64)
     enter = visits_to_enter(some, scorer.model, nobody, nobody)
-    assert not enter[beyond].any()
-    assert enter[(some.time > CUT) & ~np.isnan(some.target_values)].all()
+    known = beyond | ~np.isnan(some.target_values)
+    assert enter[(some.time > CUT) & known].all()
+    no_months = np.full(len(some), "")
+    entered = entries_of_visits(some, enter, no_months, scorer.model, scorer.settings.allowed_error)
+    assert entered.censored.sum() == np.sum(beyond & (some.time > CUT))
+    assert entered.measured.sum() == np.sum(known & (some.time > CUT))
+    assert not (entered.censored & (entered.judged | entered.risky | np.isfinite(entered.ratio))).any()
     scored = score_visits(some, scorer.model, measured_too=True)
     assert np.array_equal(scored.candidate, np.isnan(whole.target_values))
     sums = table_sums(some, scorer.model, scorer.settings)

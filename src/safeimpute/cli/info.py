@@ -75,7 +75,7 @@ def doctor(
             raise ModelFolderError(
                 f"the manifest of {model.name!r} says something else than ours. Fit again."
             ) from None
-        words |= _standing_in_words(model, manifest["checksum"])
+        words |= _status_in_words(model, manifest["checksum"])
         if require_signature is not None:
             words["signature"] = f"by the owner of {require_signature.name}"
         lines = [f"{label:<12}{text}" for label, text in words.items()]
@@ -127,7 +127,7 @@ def _scoring_in_words(scoring: "ScoringFacts | None") -> dict[str, str]:
     return {"panel": panel, "cut-off": "; ".join(cutoffs) or "none"} | helped
 
 
-def _standing_in_words(model: Path, identity: str) -> dict[str, str]:
+def _status_in_words(model: Path, identity: str) -> dict[str, str]:
     """What an alarm or a recalibration left of a watched model."""
     from dataclasses import asdict
 

@@ -38,7 +38,7 @@ def monitor(
     """
     from safeimpute.evaluation.monitor_summary import in_words, summarise_monitoring
     from safeimpute.model.night_log import NightLog
-    from safeimpute.model.open_model import Status, watched_by
+    from safeimpute.model.open_model import Status
     from safeimpute.model.scorer import Scorer
     from safeimpute.monitoring.monitor import monitor as look
     from safeimpute.monitoring.monitor import require_visits_since
@@ -46,10 +46,10 @@ def monitor(
     from safeimpute.visits.tables import read_visits
 
     scorer = Scorer.load(model, status=Status())  # the night log named says what stands
-    found = look(scorer, read_visits(measured, opt.renames(columns)), NightLog(log))
+    found = look(scorer, read_visits(measured, opt.renames(columns)), NightLog(log), (out, measured))
     if not found.alarm:
         require_visits_since(found)
-    if not watched_by(model, log):
+    if not found.heard:
         typer.echo(f"safeimpute: {model} cannot be written: give score the --log each night.", err=True)
     summary = summarise_monitoring(found, scorer)
     write_monitor_report(out, summary)

@@ -89,9 +89,14 @@ def _asked(
         return None
     from safeimpute.evaluation.drawn_run import DrawsAsked, shifts_around
     from safeimpute.visits.checks import numbers
+    from safeimpute.visits.columns import with_limits
 
     auto = delta.strip() == "auto" and target in measured.columns
-    deltas = shifts_around(numbers(measured[target], "target")) if auto else opt.numbers(delta, "--delta")
+    deltas = (
+        shifts_around(numbers(with_limits(measured, [target])[target], "target"))
+        if auto
+        else opt.numbers(delta, "--delta")
+    )
     return DrawsAsked(draws or 20, tuple(deltas), limit, covariate, mice)
 
 
@@ -205,9 +210,9 @@ def look_at(
 @contextmanager
 def going_on(out: Path, quiet: bool) -> "Iterator[Checkpoint]":
     """Where finished folds of a run are kept; says what is there before, and what is left after a stop."""
-    from safeimpute.machine.state import kept_beside
+    from safeimpute.machine.state import checkpoint_beside
 
-    with kept_beside(out) as checkpoint:
+    with checkpoint_beside(out) as checkpoint:
         before = checkpoint.count()
         if before and not quiet:
             typer.echo(f"Going on from {before} finished folds of a run that was stopped, where they fit this one")

@@ -113,11 +113,14 @@ def _tipping(lab: FittedLab, drawn: FloatArray, asked: DrawsAsked) -> list[Tippi
     known = np.where(calibrated.question.candidate, np.nan, calibrated.truth)
     values = np.repeat(known[:, None], drawn.shape[1], axis=1)
     values[calibrated.candidates] = drawn
+    numbers = ~arrays.target_censored  # known only by a limit, a visit has no number to analyse
     name, regressor = "", None
     if asked.covariate:
         name, regressor = regressor_of(arrays, asked.covariate, settings.target)
+        regressor = regressor[numbers]
     standard, unit = predictive_of(lab).standard, lab.unit.name
-    filled = Drawn(values, calibrated.candidates, arrays.patient, standard.low, standard.high)
+    drawn_rows = np.flatnonzero(calibrated.question.candidate[numbers])
+    filled = Drawn(values[numbers], drawn_rows, arrays.patient[numbers], standard.low, standard.high)
     suffix = {"%": " percentage points", None: ""}.get(unit, f" {unit}")
     return tipping_points(filled, asked.deltas, suffix, asked.limit, regressor, name)
 

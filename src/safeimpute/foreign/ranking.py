@@ -7,7 +7,7 @@ from safeimpute.learning.best.evidence import learn_source, read_evidence
 from safeimpute.learning.best.fold_model import fit_risk, risk_features
 from safeimpute.learning.protocol import Estimates, Imputation
 from safeimpute.learning.roles import Task
-from safeimpute.learning.trees import FINE, patient_folds
+from safeimpute.learning.trees import SMALL_BIN_ROWS, patient_folds
 from safeimpute.settings import BestSettings
 from safeimpute.tolerance import Tolerance
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray, Stream, generator
@@ -35,7 +35,7 @@ def rank_by_validation(
     features = risk_features(evidence, blended, calendar=True)
     learn, truth = taught[wanted], task.validation_target[taught]
     fold = _folds(task.visits.patient[taught], rng)
-    model = fit_risk(features[learn], value[learn], truth, fold, tolerance, seed, smallest_bin=FINE)
+    model = fit_risk(features[learn], value[learn], truth, fold, tolerance, seed, smallest_bin=SMALL_BIN_ROWS)
     risk, spread = (_at(wanted, column) for column in model.judge(features, value))
     nothing = np.ones(len(wanted), dtype=bool)
     nothing[wanted] = evidence.nothing_known

@@ -208,7 +208,7 @@ def _calibrated(hidden: Hidden, estimates: Estimates, settings: Settings) -> Cal
 def _promised(hidden: Hidden, calibrated: Calibrated, decision: Decision, settings: Settings) -> Promised:
     if decision.refused:
         return without_promise(decision.refused)
-    if hidden.folder is not None and is_second_look(earlier_looks(), _look(hidden, settings)):
+    if is_second_look(earlier_looks(), _look(hidden, settings)):
         return without_promise(SECOND_LOOK)
     columns = () if calibrated.measuring is None else calibrated.measuring.columns
     return promise_in_words(settings, hidden.facts.unit, columns)

@@ -30,7 +30,7 @@ BINNING = {
     "verbose": -1,
 }
 COARSE = 10  # rows a bin holds at least
-FINE = 3  # costs a third more and gains nothing unless rows are very few
+SMALL_BIN_ROWS = 3  # costs a third more and gains nothing unless rows are very few
 MANY_BINS = 255  # of a column at most; values are imputed as well, and large tables faster, with fewer
 BLOCK_ROWS = 131_072  # predicted at once where features are made on the way
 

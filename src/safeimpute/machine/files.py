@@ -181,7 +181,7 @@ def _swap(new: Path, path: Path, *, force: bool) -> None:
         _rename_or_say(new, path)
         return
     if not force or path.is_symlink() or not path.is_dir() or listed_files(path) is None:
-        raise _kept_beside(new, path)
+        raise _moved_beside(new, path)
     if clash := carry_over(path, new):
         raise OptionError(
             f"{path} holds {clash[0]!r}, which safeimpute did not write and would have to overwrite. Move it elsewhere."
@@ -203,10 +203,10 @@ def _rename_or_say(new: Path, path: Path) -> None:
     except OSError:
         if not path.exists():
             raise
-        raise _kept_beside(new, path) from None
+        raise _moved_beside(new, path) from None
 
 
-def _kept_beside(new: Path, path: Path) -> OptionError:
+def _moved_beside(new: Path, path: Path) -> OptionError:
     """A finished result whose place was taken meanwhile is not thrown away."""
     number = 2
     while (beside := path.with_name(f"{path.name}-{number}")).exists():

@@ -34,7 +34,7 @@ NO_CHOICES = (*COLUMNS, "interval", "gammas", "device", "best", "paper")  # ever
 class Look:
     """One finished run: which visits it showed, and what was chosen before it."""
 
-    visits: str  # hash of patients, times and the target's values, whatever other columns were used
+    visits: str  # hash of patients, times and the target's values, whatever the columns are called and others there are
     choices: str  # hash of the settings that reach a decision and of the table as it was read
     when: str  # ISO 8601, UTC
 
@@ -48,8 +48,7 @@ def look_of(options: Mapping[str, Any], fingerprint: str, table: str, preset: st
     own = options["paper"] if options["preset"] == "paper" else options["best"].resolved(several=False)
     chosen = {each: value for each, value in options.items() if each not in NO_CHOICES}
     told = json.dumps([chosen | {"preset": name, "system": own}, table], sort_keys=True, default=str)
-    shown = _hash(f"{fingerprint} {options['target']}")
-    return Look(shown, _hash(told), datetime.now(UTC).isoformat(timespec="seconds"))
+    return Look(_hash(fingerprint), _hash(told), datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 def _hash(text: str) -> str:

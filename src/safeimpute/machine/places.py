@@ -19,7 +19,7 @@ from typing import IO, Literal
 
 from safeimpute.errors import OptionError
 from safeimpute.machine.endings import shielded
-from safeimpute.machine.state import KEPT, is_mine
+from safeimpute.machine.state import CHECKPOINTS, is_mine
 
 LOCK = ".safeimpute-lock"  # ends the name of a lock
 MARKER = ".safeimpute.json"
@@ -309,8 +309,8 @@ def clear(leftover: Leftover) -> str:
 
 def _leftover(path: Path) -> Leftover | None:
     """The leftover a path is; None for anything foreign, linked, another user's or still worked on."""
-    if path.name.endswith(KEPT) and path.is_dir() and not path.is_symlink() and is_mine(path):
-        name = path.name[1 : -len(KEPT)]
+    if path.name.endswith(CHECKPOINTS) and path.is_dir() and not path.is_symlink() and is_mine(path):
+        name = path.name[1 : -len(CHECKPOINTS)]
         held = is_held(path.with_name(f".{name}{LOCK}"))
         return None if held else Leftover(path, "kept", name)
     lock, partial = fnmatch.fnmatchcase(path.name, f".*{LOCK}"), _PARTIAL.fullmatch(path.name)

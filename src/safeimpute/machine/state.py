@@ -26,7 +26,7 @@ Arrays = dict[str, NDArray[Any]]
 Plain = dict[str, Any]
 State = tuple[Arrays, Plain]
 T = TypeVar("T")
-KEPT = ".safeimpute-kept"  # ends the name of the folder beside an output
+CHECKPOINTS = ".safeimpute-kept"  # ends the name of the folder beside an output
 COUNTS = ("lightgbm", "numpy", "scipy", "torch")  # versions on which the bytes of a fit may hang
 
 
@@ -119,9 +119,9 @@ class Checkpoint:
 
 
 @contextmanager
-def kept_beside(out: Path) -> Iterator[Checkpoint]:
+def checkpoint_beside(out: Path) -> Iterator[Checkpoint]:
     """A hidden folder beside an output, left where the work was stopped: by a signal, a full disk, our own fault."""
-    checkpoint = Checkpoint(out.with_name(f".{out.name}{KEPT}"))
+    checkpoint = Checkpoint(out.with_name(f".{out.name}{CHECKPOINTS}"))
     try:
         yield checkpoint
     except SafeImputeError:  # the same work would be refused again

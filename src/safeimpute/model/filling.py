@@ -19,7 +19,7 @@ from safeimpute.model.scorer import LabScorer
 from safeimpute.settings import Settings
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.visits.checks import numbers
-from safeimpute.visits.columns import ColumnChoice
+from safeimpute.visits.columns import ColumnChoice, with_limits
 from safeimpute.visits.imputations import imputation_table
 from safeimpute.visits.new_visits import read_new_visits
 from safeimpute.visits.tables import fill_in
@@ -94,7 +94,7 @@ def fill_labs(labs: Labs, frame: pl.DataFrame) -> pl.DataFrame:
 
 def filled_new(scorer: LabScorer, frame: pl.DataFrame, into: pl.DataFrame) -> pl.DataFrame:
     """Rows of another table with what the frozen model releases filled in, where other labs may be already."""
-    settings, reading, model = scorer.settings, scorer.reading, scorer.model
+    settings, reading, model = scorer.settings, scorer.reading, scorer.tonight().model
     new = read_new_visits(frame, reading)
     require_same_units(settings, new.arrays, scorer.typical())
     scored = score_visits(new.arrays, model)
@@ -134,10 +134,14 @@ def long_draws(lab: FittedLab, drawn: FloatArray) -> pl.DataFrame:
 
 
 def completed(lab: FittedLab, frame: pl.DataFrame, drawn: FloatArray, form: Form) -> pl.DataFrame:
-    """The fitted table completed by every draw, for R's mice (long) or beside one another (wide)."""
+    """The fitted table completed by every draw, for R's mice (long) or beside one another (wide).
+
+    A result beyond a limit was not missing: its cell stays empty, and the limit stands in LAB__low or LAB__high.
+    """
     if form not in FORMS:
         raise OptionError(f"form {form!r} is not known: long, or wide.")
     target = lab.settings.target
+    frame = with_limits(frame, [target])
     per_row = spread_over_rows(drawn, lab.calibrated.candidates, lab.visits.row_visit)
     measured = pl.Series(numbers(frame[target], "target")).fill_nan(None)
     make = completed_long if form == "long" else completed_wide

@@ -102,7 +102,7 @@ def _weigh(question: Question, settings: Settings) -> tuple[MeasuringModel, Weig
     pace = settings.best.pace
     model = learn_measuring(table, visits.time, fold, folds, seen, candidate, seed, calendar=calendar, pace=pace)
     found = model.weigh(table, visits.time, fold)
-    told = diagnose(model, table, found.odds, found.outside, measured, candidate, visits.patient)
+    told = diagnose(model, table, found.odds, found.outside, measured, seen, candidate, visits.patient)
     return model, found, told
 
 

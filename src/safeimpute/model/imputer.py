@@ -282,7 +282,10 @@ class SafeImputer(Parameterised):
         return Scorer({name: scorer_of(lab) for name, lab in labs.items()})
 
     def promised(self) -> Promised:
-        """What the release promises, under which assumption, and what not; or why it promises nothing."""
+        """What is promised, under which assumption, and what not; or why nothing is, after an alarm for instance.
+
+        `results()` keeps what was promised of the fitted visits.
+        """
         return promise_of_labs(self._current(), self.settings_)
 
     def results(self) -> dict[str, RunResult]:

@@ -15,7 +15,7 @@ from safeimpute.machine.state import Checkpoint
 from safeimpute.model.fit import fit_question
 from safeimpute.model.folder import ModelParts
 from safeimpute.model.frozen import FrozenModel, freeze, learn_reference
-from safeimpute.model.open_model import OpenedLab, save_models
+from safeimpute.model.open_model import OpenedLab, save_models, status_in
 from safeimpute.model.scorer import LabScorer
 from safeimpute.selection.bounds import Bound
 from safeimpute.selection.calibrated import Calibrated
@@ -118,7 +118,7 @@ def decided(lab: FittedLab) -> Decision:
 
 
 def promise_of(lab: FittedLab) -> Promised:
-    """What the lab's release promises; or why it promises nothing."""
+    """What the lab's release of the fitted table promises; or why it promises nothing."""
     if lab.opened is not None and lab.opened.saved.manifest["second_look"]:
         return without_promise(SECOND_LOOK)
     if lab.decision is not None and lab.decision.refused:
@@ -337,8 +337,8 @@ def results_of_labs(labs: Labs, settings: Settings) -> dict[str, RunResult]:
 
 
 def promise_of_labs(labs: Labs, settings: Settings) -> Promised:
-    """What the release of all labs promises; or why it promises nothing."""
-    each = {name: promise_of(lab) for name, lab in labs.items()}
+    """What the labs promise by now; or why they promise nothing, after an alarm of a saved model for instance."""
+    each = {name: _promise_by_now(lab) for name, lab in labs.items()}
     if settings.target in each:
         return each[settings.target]
     refused = {lab: said.no_promise for lab, said in each.items() if said.no_promise}
@@ -350,6 +350,12 @@ def promise_of_labs(labs: Labs, settings: Settings) -> Promised:
         return said
     nothing = f"Nothing is promised for {', '.join(refused)}."
     return Promised(said.promise, said.assumption, f"{nothing} {said.limits}")
+
+
+def _promise_by_now(lab: FittedLab) -> Promised:
+    opened = lab.opened
+    alarm = "" if opened is None else status_in(opened.folder, opened.saved.identity).no_promise
+    return without_promise(alarm) if alarm else promise_of(lab)
 
 
 def decide_if_they_score(labs: Labs, settings: Settings) -> None:

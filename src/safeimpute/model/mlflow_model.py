@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from safeimpute.errors import MissingExtra
+from safeimpute.model.open_model import point_copies
 from safeimpute.model.scorer import Scorer
 
 try:
@@ -31,6 +32,8 @@ class MlflowImputer(PythonModel):  # type: ignore[misc]  # MLflow's class has no
 def save_for_mlflow(model: str | Path, folder: str | Path) -> None:
     """Write an MLflow model around a folder that `SafeImputer.save` wrote.
 
+    Where a night log watches the model, the copy inside MLflow's hears it too; one that is begun later it cannot know.
+
     Parameters
     ----------
     model : path
@@ -39,3 +42,4 @@ def save_for_mlflow(model: str | Path, folder: str | Path) -> None:
         The MLflow model to write; must not exist yet.
     """
     save_model(path=str(folder), python_model=MlflowImputer(), artifacts={ARTIFACT: str(model)})
+    point_copies(Path(model), Path(folder))

@@ -24,7 +24,7 @@ from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 EventKind = Literal["alarm", "recalibrated"]
 BUSY_SECONDS = 120.0  # how long a write waits for another process
 TRIES = 20  # events are rare: one or two is what it takes
-OURS, FORMAT = 0x5AFE1, 1  # SQLite's application_id and user_version
+OURS, FORMAT = 0x5AFE1, 2  # SQLite's application_id and user_version
 Rows = list[tuple[Any, ...]]
 Kind = TypeVar("Kind")
 
@@ -38,17 +38,18 @@ CREATE TABLE entry (
   visit INTEGER NOT NULL, patient INTEGER NOT NULL, day REAL NOT NULL, month TEXT NOT NULL,
   measured INTEGER NOT NULL, late INTEGER NOT NULL, inside INTEGER NOT NULL, part INTEGER NOT NULL,
   value REAL, risk REAL, odds REAL, cutoff REAL, risky INTEGER NOT NULL, strange INTEGER NOT NULL, ratio REAL,
-  groups TEXT NOT NULL, UNIQUE (model, lab, visit, measured));
+  groups TEXT NOT NULL, censored INTEGER NOT NULL DEFAULT 0, UNIQUE (model, lab, visit, measured));
 CREATE TABLE event (
   number INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, model TEXT NOT NULL,
   kind TEXT NOT NULL CHECK (kind IN ('alarm', 'recalibrated')), told TEXT NOT NULL);
 """
-KEPT = "".join(
+APPEND_ONLY = "".join(
     f"CREATE TRIGGER {table}_{verb.lower()} BEFORE {verb} ON {table} "
     "BEGIN SELECT RAISE(ABORT, 'rows are kept as they were written'); END;\n"
     for table in ("decision", "entry", "event")
     for verb in ("UPDATE", "DELETE")
 )
+FROM_FORMAT_1 = "ALTER TABLE entry ADD COLUMN censored INTEGER NOT NULL DEFAULT 0"
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,14 @@ class Decided:
 
 @dataclass(frozen=True)
 class Entered:
-    """Visits since the fit, imputed as if missing; the error is known where the target was measured."""
+    """Visits since the fit, imputed as if missing; the error is known where a value was measured."""
 
     number: IntArray  # of the night log; 0 until entered
     visit: NDArray[np.uint64]
     patient: NDArray[np.uint64]
     day: FloatArray
     month: NDArray[np.str_]
-    measured: BoolArray
+    measured: BoolArray  # a result came in: a value, or a limit that it lies beyond
     late: BoolArray  # measured, and not yet known by the visit's own time
     inside: BoolArray  # the promise
     part: IntArray  # group within which the level holds; 0 where there are none
@@ -91,9 +92,15 @@ class Entered:
     strange: BoolArray  # a measured value far from all that the fit saw
     ratio: FloatArray  # |error| in units of its spread; NaN where not measured
     groups: NDArray[np.str_]  # name -> level, as JSON
+    censored: BoolArray  # measured, and known only by a limit: who is measured shows it, no error does
 
     def __len__(self) -> int:
         return len(self.visit)
+
+    @property
+    def judged(self) -> BoolArray:
+        """Visits whose error is known."""
+        return self.measured & ~self.censored
 
     def at(self, rows: BoolArray | IntArray) -> "Entered":
         """Some of them."""
@@ -130,8 +137,10 @@ class NightLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with self._open() as connection, _at_once(connection):
-            self._require_ours(connection)
+        with self._open() as connection:
+            if not _is_ours(connection):  # a log that is only read waits for nobody who writes
+                with _at_once(connection):
+                    self._set_up(connection)
 
     def settled(self, work: Callable[[], Kind]) -> Kind:
         """What `work` comes to once nobody records an event in between; it is done again where somebody did."""
@@ -144,6 +153,14 @@ class NightLog:
         """Alarms and recalibrations of a model, oldest first."""
         with self._open() as connection:
             return _events(connection, model)
+
+    def knows(self, model: str) -> bool:
+        """Whether anything of a model stands here."""
+        with self._open() as connection:
+            return any(
+                connection.execute(f"SELECT 1 FROM {table} WHERE model = ? LIMIT 1", (model,)).fetchone()  # noqa: S608
+                for table in ("decision", "entry", "event")
+            )
 
     def decide(
         self, model: str, lab: str, fresh: Decided, wanted: NDArray[np.uint64], last_event: int
@@ -204,21 +221,26 @@ class NightLog:
                 "rights and the space on the disk."
             ) from None
 
-    def _require_ours(self, connection: sqlite3.Connection) -> None:
-        whose = connection.execute("PRAGMA application_id").fetchone()[0]
-        format_ = connection.execute("PRAGMA user_version").fetchone()[0]
-        empty = not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-        if (whose, format_) == (OURS, FORMAT):
+    def _set_up(self, connection: sqlite3.Connection) -> None:
+        if _is_ours(connection):  # somebody else was first
             return
-        if not empty:
+        if _is_ours(connection, 1):
+            connection.execute(FROM_FORMAT_1)
+        elif connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
             raise OptionError(
                 f"{self.path.name!r} is a database, but no night log of this version of safeimpute. Give another file."
             )
-        for statement in (TABLES + KEPT).split(";\n"):
-            if statement.strip():
+        else:
+            for statement in filter(str.strip, (TABLES + APPEND_ONLY).split(";\n")):
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {OURS}")
         connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _is_ours(connection: sqlite3.Connection, format_: int = FORMAT) -> bool:
+    whose = connection.execute("PRAGMA application_id").fetchone()[0]
+    found = connection.execute("PRAGMA user_version").fetchone()[0]
+    return bool((whose, found) == (OURS, format_))
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:

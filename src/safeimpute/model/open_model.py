@@ -1,7 +1,8 @@
 """Where a saved model is opened: one lab's folder, or a folder with one for each lab and `labs.json`.
 
 Whoever scores goes through here, so that every model is verified, signed where that is asked for, and comes with what
-stands of it: silent after an alarm, at its new cut-off after a recalibration.
+stands of it: silent after an alarm, at its new cut-off after a recalibration. A model kept open asks again at
+every score.
 """
 
 import json
@@ -93,18 +94,54 @@ def status_of(events: Sequence[Event]) -> Status:
 
 def watched_by(folder: Path, log: Path) -> bool:
     """Note in a model's folder which night log watches it, so that scoring hears an alarm; False where it cannot."""
+    if log_of(folder) == log.resolve():
+        return True
+    partial = folder / f"{POINTER}.partial"
     try:
-        (folder / POINTER).write_text(f"{log.resolve()}\n", encoding="utf-8")
+        partial.write_text(f"{log.resolve()}\n", encoding="utf-8")
+        partial.replace(folder / POINTER)  # whoever scores meanwhile reads it whole
     except OSError:
         return False
     return True
 
 
+def point_copies(model: Path, folder: Path) -> None:
+    """Note the night log that watches a model in every copy of it inside a folder."""
+    for place in model_folders(model):
+        if log := log_of(place):
+            manifest = (place / MANIFEST).read_bytes()
+            for copy in folder.rglob(MANIFEST):
+                if copy.read_bytes() == manifest:
+                    watched_by(copy.parent, log)
+
+
+def log_of(folder: Path) -> Path | None:
+    """The night log that watches the model of a folder, if one does."""
+    try:
+        return Path((folder / POINTER).read_text(encoding="utf-8").strip())
+    except OSError:
+        return None
+
+
+def require_log(folder: Path | None, identity: str, log: NightLog) -> None:
+    """Refuse another night log than the one that watches a model, unless that one was moved and this is it.
+
+    An alarm stands in the log that raised it; by any other the model would promise again.
+    """
+    path = None if folder is None else log_of(folder)
+    if path is None or path == log.path.resolve() or (not path.is_file() and log.knows(identity)):
+        return
+    raise OptionError(
+        f"this model is watched by the night log {str(path)!r}, not by {log.path.name!r}, which does not hold what was "
+        "found of it. Give that log; where an alarm stands there, recalibrate from it. If it is lost, remove "
+        f"{POINTER} from the model's folder."
+    )
+
+
 def status_in(folder: Path, identity: str) -> Status:
     """What the night log that watches a model says, if one does. Raises OptionError where the night log is gone."""
-    try:
-        path = Path((folder / POINTER).read_text(encoding="utf-8").strip())
-    except OSError:
+    path = log_of(folder)
+    if path is None:
         return Status()
     if not path.is_file():
         raise OptionError(
@@ -139,6 +176,7 @@ class OpenedLab:
 
     saved: SavedModel
     status: Status
+    folder: Path  # where it lies, and where a pointer to its night log may stand
 
 
 @dataclass(frozen=True)
@@ -174,7 +212,7 @@ def open_labs(
     key = None if public_key is None else Path(public_key)
     for place in model_folders(folder):
         saved = load_model(place, key)
-        yield OpenedLab(saved, status_in(place, saved.identity) if status is None else status)
+        yield OpenedLab(saved, status_in(place, saved.identity) if status is None else status, place)
 
 
 def model_folders(folder: str | Path) -> list[Path]:

@@ -14,7 +14,7 @@ from safeimpute.machine.progress import Progress, part_of, silent
 from safeimpute.model.account import Account
 from safeimpute.model.frozen import FrozenModel, Scored, score_visits
 from safeimpute.model.night_log import Decided, NightLog
-from safeimpute.model.open_model import OpenedLab, Status, in_force, open_model, status_of
+from safeimpute.model.open_model import OpenedLab, Status, in_force, open_model, require_log, status_in, status_of
 from safeimpute.selection.claims import Promised, promise_in_words, without_promise
 from safeimpute.selection.reasons import OUT_OF_SCOPE
 from safeimpute.selection.several import as_part_of_several
@@ -42,17 +42,25 @@ class LabScorer:
     settings: Settings  # what the fit was told
     identity: str = ""  # of the model's folder, by which a night log knows it; empty for a model not saved
     status: Status = field(default_factory=Status)  # what an alarm or a recalibration left
+    folder: Path | None = None  # of the model; None for one not saved
 
     @classmethod
     def of(cls, opened: OpenedLab) -> Self:
         """Of a model that was opened."""
         saved = opened.saved
-        return cls(saved.frozen(), saved.reading, saved.settings, saved.identity, opened.status)
+        return cls(saved.frozen(), saved.reading, saved.settings, saved.identity, opened.status, opened.folder)
 
     @cached_property
     def model(self) -> FrozenModel:
-        """The model as it may be used tonight."""
+        """The model as it may be used, as far as its status is known here."""
         return in_force(self.fitted, self.status)
+
+    def tonight(self) -> Self:
+        """The same with what the night log that watches the model says by now; one small read."""
+        if self.folder is None:
+            return self
+        status = status_in(self.folder, self.identity)
+        return self if status == self.status else replace(self, status=status)
 
     def score(
         self,
@@ -65,10 +73,11 @@ class LabScorer:
         new = read_new_visits(visits, self.reading, without)
         require_same_units(self.settings, new.arrays, self.typical())
         if log is None:
-            scored = score_visits(new.arrays, self.model, promised=not without, progress=progress)
-            return self._told(new, scored, without, 0)
-        tonight, scored, earlier = score_with_log(self, new.arrays, log, promised=not without)
-        return replace(self, status=tonight)._told(new, scored, without, earlier)
+            now = self.tonight()
+            scored = score_visits(new.arrays, now.model, promised=not without, progress=progress)
+            return now._told(new, scored, without, 0)
+        status, scored, earlier = score_with_log(self, new.arrays, log, promised=not without)
+        return replace(self, status=status)._told(new, scored, without, earlier)
 
     def _told(
         self, new: NewVisits, scored: Scored, without: Sequence[str], earlier: int
@@ -169,7 +178,7 @@ class Scorer:
         """A warm scorer from a saved model folder, which is verified first.
 
         It is silent after an alarm of the monitor that watches the folder, and decides by the new cut-off after a
-        recalibration.
+        recalibration; also where these come while it is kept.
 
         Parameters
         ----------
@@ -178,7 +187,8 @@ class Scorer:
         public_key : path, optional
             PEM file of the Ed25519 key by whose owner the model must be signed.
         status : Status, optional
-            What stands, where the caller knows it; by default the night log that watches the folder is asked.
+            What stands at the start, where the caller knows it; by default the night log that watches the folder is
+            asked. `score` asks it anew in any case.
         """
         opened = open_model(folder, public_key, status)
         return cls({lab: LabScorer.of(each) for lab, each in opened.labs.items()})
@@ -193,7 +203,8 @@ class Scorer:
         without : sequence of str
             Labs or attributes the table lacks; nothing is promised then.
         log : NightLog, optional
-            Where decisions are kept: a visit decided on an earlier night stays decided.
+            Where decisions are kept: a visit decided on an earlier night stays decided. Another log than the one that
+            watches the model is refused.
         """
         return like(self.score_whole(visits, without, log).table, visits)
 
@@ -228,7 +239,7 @@ class Scorer:
 
     @property
     def model(self) -> FrozenModel:
-        """The only lab's model as it may be used tonight."""
+        """The only lab's model as it may be used, as far as its status is known here."""
         return self.one.model
 
     @property
@@ -256,6 +267,7 @@ def score_with_log(
     """
     if not scorer.identity:
         raise OptionError("a night log keeps the decisions of a saved model: save it, and load the scorer from there.")
+    require_log(scorer.folder, scorer.identity, log)
 
     def work() -> tuple[Status, Scored, int]:
         status = status_of(log.events(scorer.identity))

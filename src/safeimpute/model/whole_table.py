@@ -24,6 +24,7 @@ from safeimpute.selection.ledger import Entries, Ledger, sums_of
 from safeimpute.selection.sums import UNIT, Sums, Whole, added_bets, effective_size_of
 from safeimpute.settings import Settings
 from safeimpute.visits.arrays import BoolArray, FloatArray, VisitArrays, on_its_way
+from safeimpute.visits.imputations import refuse_known_values
 from safeimpute.visits.new_visits import read_new_visits
 from safeimpute.visits.tables import read_visits
 
@@ -286,6 +287,7 @@ def calibrate_files(
     """
     saved, frozen = calibratable(model)
     arrays = read_new_visits(read_visits(visits, dict(columns or {})), saved.reading).arrays
+    refuse_known_values(arrays, out, visits, model, model.resolve().parent)
     sums = summed(table_sums(part, frozen, saved.settings) for part in _batches(arrays))
 
     def bets(stakes: Stakes) -> Iterator[Bets]:

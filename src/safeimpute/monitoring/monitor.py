@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,14 @@ from numpy.typing import NDArray
 from safeimpute.errors import GuaranteeRefused, OptionError, VisitsError
 from safeimpute.model.frozen import FrozenModel, score_visits
 from safeimpute.model.night_log import Entered, Event, NightLog, no_entries
-from safeimpute.model.open_model import Status, in_force, status_of
+from safeimpute.model.open_model import Status, in_force, require_log, status_of, watched_by
 from safeimpute.model.scorer import Scorer
 from safeimpute.monitoring.watch import Bet, Strange, Watched, input_bets, strange_labs, watch
 from safeimpute.tolerance import Tolerance
 from safeimpute.visits.arrays import BoolArray, FloatArray, VisitArrays, on_its_way
 from safeimpute.visits.catalogue import load_catalogue
 from safeimpute.visits.dates import days
+from safeimpute.visits.imputations import refuse_known_values
 from safeimpute.visits.new_visits import NewVisits, read_new_visits
 from safeimpute.visits.tables import to_polars
 
@@ -37,6 +39,7 @@ class Monitored:
     model: FrozenModel  # as it would be in force but for an alarm
     set_aside: bool = False  # tonight's values were not entered: their unit changed
     before: tuple[Watched, ...] = ()  # each time between two recalibrations, as it was judged then
+    heard: bool = True  # the model's folder names the log, so that scoring without it hears an alarm
 
     @property
     def alarm(self) -> bool:
@@ -44,8 +47,10 @@ class Monitored:
         return self.status.alarm is not None
 
 
-def monitor(scorer: Scorer, measured: Any, log: NightLog) -> Monitored:
+def monitor(scorer: Scorer, measured: Any, log: NightLog, beside: Sequence[Path] = ()) -> Monitored:
     """Enter what was measured since the fit and judge all entries; an alarm is recorded with them.
+
+    The model's folder is left a note (`.nights`) of the log, by which every scorer of it hears the alarm.
 
     Parameters
     ----------
@@ -55,6 +60,8 @@ def monitor(scorer: Scorer, measured: Any, log: NightLog) -> Monitored:
         Each patient's record whole, as for scoring; visits after the fit's last one are entered, each once.
     log : NightLog
         The log that scoring uses.
+    beside : sequence of Path
+        Files or folders next to which registers of released values stand, besides the log's and the model's own.
 
     Returns
     -------
@@ -65,9 +72,14 @@ def monitor(scorer: Scorer, measured: Any, log: NightLog) -> Monitored:
     ------
     GuaranteeRefused
         The model makes another claim than `later`.
+    OptionError
+        Another log watches the model.
+    VisitsError
+        The table holds values as measured that were released before.
     """
-    require_nightly(scorer)
-    new = read_new_visits(to_polars(measured), scorer.reading)
+    require_nightly(scorer, log)
+    new, folder = read_new_visits(to_polars(measured), scorer.reading), scorer.one.folder
+    refuse_known_values(new.arrays, log.path, *beside, *([] if folder is None else [folder, folder.resolve().parent]))
     _, model = _watched(scorer, log.events(scorer.identity))
     rows = visits_to_enter(new.arrays, model, *log.entered(scorer.identity, scorer.settings.target))
     units = _named(strange_labs(new.arrays, rows, model.reference), new, rows, scorer)
@@ -76,11 +88,12 @@ def monitor(scorer: Scorer, measured: Any, log: NightLog) -> Monitored:
         months = month_labels(new.time, new.arrays.time, model.until)
         fresh = entries_of_visits(new.arrays, rows, months, model, scorer.settings.allowed_error)
     bets = input_bets(new.arrays, model.until, model.reference)
-    return _enter_and_judge(scorer, log, fresh, bets, units)
+    heard = folder is not None and watched_by(folder, log.path)  # before an alarm can be recorded
+    return replace(_enter_and_judge(scorer, log, fresh, bets, units), heard=heard)
 
 
-def require_nightly(scorer: Scorer) -> None:
-    """Refuse models that say nothing about what comes in later, or that no night log could know."""
+def require_nightly(scorer: Scorer, log: NightLog) -> None:
+    """Refuse models that say nothing about what comes in later or that no night log could know, and another's log."""
     if scorer.settings.claim != "later":
         raise GuaranteeRefused(
             f"this model makes the claim {scorer.settings.claim!r}; monitoring speaks for visits as they come in. Fit "
@@ -88,6 +101,7 @@ def require_nightly(scorer: Scorer) -> None:
         )
     if not scorer.identity:
         raise OptionError("a night log knows saved models: save the model, and load the scorer from its folder.")
+    require_log(scorer.one.folder, scorer.identity, log)
 
 
 def _watched(scorer: Scorer, events: Sequence[Event]) -> tuple[Status, FrozenModel]:
@@ -178,7 +192,7 @@ def visits_to_enter(
     entered_unmeasured: NDArray[np.uint64],
 ) -> BoolArray:
     """Visits since the fit that the night log lacks: measured ones at once, others when no result can be due."""
-    measured = ~np.isnan(visits.target_values)
+    measured = ~np.isnan(visits.target_values) | visits.target_censored
     since, key = visits.time > model.until, visits.visit_key
     now = float(visits.time.max(initial=-np.inf))
     ripe = visits.time <= now - model.reference.wait
@@ -187,7 +201,7 @@ def visits_to_enter(
         ~np.isin(key, entered_measured),
         ripe & ~np.isin(key, entered_unmeasured) & ~np.isin(key, entered_measured),
     )
-    return np.asarray(since & lacking & ~visits.target_censored)
+    return np.asarray(since & lacking)
 
 
 def entries_of_visits(
@@ -199,7 +213,7 @@ def entries_of_visits(
     here = np.flatnonzero(rows[wanted])
     part = visits.take(wanted)
     truth, value = part.target_values, scored.estimates.value
-    measured = ~np.isnan(truth)
+    valued = ~np.isnan(truth)
     order = here[np.lexsort((part.visit_key[here], part.time[here]))]
     entered = Entered(
         number=np.zeros(len(part), np.int64),
@@ -207,7 +221,7 @@ def entries_of_visits(
         patient=part.patient_key,
         day=part.time,
         month=months[wanted],
-        measured=measured,
+        measured=valued | part.target_censored,
         late=on_its_way(part, part.target),
         inside=scored.inside,
         part=scored.group,
@@ -215,10 +229,11 @@ def entries_of_visits(
         risk=scored.estimates.risk,
         odds=scored.weight,
         cutoff=scored.cutoff,
-        risky=measured & tolerance.risky(value, truth),
-        strange=measured & model.reference.strange(truth, part.target),
+        risky=valued & tolerance.risky(value, truth),
+        strange=valued & model.reference.strange(truth, part.target),
         ratio=np.abs(value - truth) / scored.estimates.spread,
         groups=_groups(part, value, model),
+        censored=part.target_censored & ~valued,
     )
     return entered.at(order)
 

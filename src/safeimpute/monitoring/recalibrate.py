@@ -37,7 +37,7 @@ def recalibrate(scorer: Scorer, log: NightLog, since: float | None = None) -> Re
     GuaranteeRefused
         No alarm stands, or too little was measured since.
     """
-    require_nightly(scorer)
+    require_nightly(scorer, log)
 
     def work() -> Recalibration:
         status = status_of(log.events(scorer.identity))
@@ -69,7 +69,7 @@ def recalibration(
         there &= entered.day >= since
     some = entered.at(there & entered.inside & ~entered.strange)
     shift = fit_line(np.log(some.odds), ~some.measured)
-    weight, measured = shifted(some.odds, shift), some.measured
+    weight, measured = shifted(some.odds, shift), some.judged
     cutoffs = _cutoffs(some, weight, rule, parts)
     limit = {part: -np.inf if each.risk is None else each.risk for part, each in cutoffs.items()}
     below = measured & (some.risk <= np.array([limit.get(part, -np.inf) for part in some.part.tolist()]))
@@ -97,10 +97,10 @@ def _cutoffs(some: Entered, weight: FloatArray, rule: Rule, parts: Sequence[int]
         patient=some.patient.astype(np.int64),
         weight=weight,
         outside={},
-        judged=some.measured,
+        judged=some.judged,
         risky=some.risky,
         candidate=~some.measured,
-        late=some.late & some.measured if (some.late & some.measured).any() else None,
+        late=some.late & some.judged if (some.late & some.judged).any() else None,
     )
     effective_size = Ledger(entries_of(data), np.empty(0)).effective_size
     if not enough(effective_size, rule.alpha):

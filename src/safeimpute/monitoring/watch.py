@@ -98,7 +98,7 @@ def watch(
     late = entered.at(entered.number > since)
     share, errors = share_bet(late, model.reference, alpha), errors_bet(late, model.reference)
     measuring = measuring_bet(late, model.reference)
-    units = units or _latest_strange(target, late.strange[late.measured])
+    units = units or _latest_strange(target, late.strange[late.judged])
     found = [_words(each, alpha) for each in (share, errors, measuring) if each.found]
     found += [_unit_words(each) for each in units]
     warnings = [_words(each, alpha) for each in inputs if each.found]
@@ -108,7 +108,7 @@ def watch(
 def below_cutoff(entered: Entered) -> BoolArray:
     """Measured values that would have been released had they been missing."""
     with np.errstate(invalid="ignore"):
-        return np.asarray(entered.measured & entered.inside & (entered.risk <= entered.cutoff))
+        return np.asarray(entered.judged & entered.inside & (entered.risk <= entered.cutoff))
 
 
 def share_bet(entered: Entered, reference: Reference, alpha: float) -> Bet:

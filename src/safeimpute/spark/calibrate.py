@@ -4,7 +4,7 @@ Workers add up whole numbers over their patients; the driver receives one line o
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,15 @@ from safeimpute.model.whole_table import (
     table_bets,
     table_sums,
 )
-from safeimpute.spark.cluster import by_patient, plain_errors, read_parquet, session_here, warm_scorer, whole_patients
+from safeimpute.spark.cluster import (
+    by_patient,
+    plain_errors,
+    read_parquet,
+    refuse_known,
+    session_here,
+    warm_scorer,
+    whole_patients,
+)
 from safeimpute.visits.new_visits import read_new_visits
 
 if TYPE_CHECKING:
@@ -39,7 +47,7 @@ def calibrate_files_on_spark(
     """As `whole_table.calibrate_files`, for a parquet file or folder that all workers reach."""
     table = read_parquet(session_here(), visits, columns or {})
     with plain_errors():
-        return calibrate(table, model, out, force=force)
+        return _calibrated(table, model, out, None, (visits,), force=force)
 
 
 def calibrate(
@@ -65,15 +73,22 @@ def calibrate(
     TableDiagnosis
         How the model of measuring does on the whole table.
     """
-    saved, frozen = calibratable(Path(model))
-    whole, archive = by_patient(visits, Path(model), saved.reading, (), partitions)
+    return _calibrated(visits, Path(model), Path(out), partitions, (), force=force)
+
+
+def _calibrated(
+    visits: "DataFrame", model: Path, out: Path, partitions: int | None, beside: Sequence[Path], *, force: bool
+) -> TableDiagnosis:
+    saved, frozen = calibratable(model)
+    refuse_known(visits, model, saved.reading, (), (out, *beside, model, model.resolve().parent))
+    whole, archive = by_patient(visits, model, saved.reading, (), partitions)
     sums = summed(TableSums.from_dict(each) for each in _collected(whole, archive, None))
 
     def bets(stakes: Stakes) -> Iterator[Bets]:
         sent = {number: [each.tolist() for each in several] for number, several in stakes.items()}
         return ({int(number): each for number, each in batch.items()} for batch in _collected(whole, archive, sent))
 
-    return save_with(saved, frozen, sums, bets, Path(out), force=force)
+    return save_with(saved, frozen, sums, bets, out, force=force)
 
 
 def _collected(whole: "DataFrame", archive: str, stakes: SentStakes | None) -> list[Any]:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,8 @@ from safeimpute.machine.places import partial_prefix
 from safeimpute.model.manifest import verified_manifest
 from safeimpute.model.open_model import Status
 from safeimpute.model.scorer import LabScorer, Scorer
-from safeimpute.visits.new_visits import Reading, columns_read, require_readable
+from safeimpute.visits.imputations import Hashes, known_counts, known_hashes, refuse_counted
+from safeimpute.visits.new_visits import Reading, columns_read, read_new_visits, require_readable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,3 +135,41 @@ def whole_patients(batches: "Iterator[pa.RecordBatch]", subject: str) -> Iterato
         waiting = frame[start:]
     if len(waiting):
         yield waiting
+
+
+def refuse_known(
+    visits: "DataFrame", model: Path, reading: Reading, without: Sequence[str], beside: Sequence[Path]
+) -> None:
+    """As `refuse_known_values`, counted over the whole table in a pass of its own."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    if (known := known_hashes(*beside)) is None:
+        return
+    whole, archive = by_patient(visits, model, reading, without, None)
+    count = partial(_known_in_batches, archive=archive, without=tuple(without), known=known)
+    labs = reading.labs
+    sums = [f.sum(f"lab{place}_{kind}") for place in range(len(labs)) for kind in ("same", "close")]
+    schema = ", ".join(f"lab{place}_{kind} long" for place in range(len(labs)) for kind in ("same", "close"))
+    seen = Observation()
+    named = [each.alias(str(place)) for place, each in enumerate(sums)]
+    whole.mapInArrow(count, schema).observe(seen, *named).write.format("noop").mode("overwrite").save()
+    found = [int(seen.get[str(place)] or 0) for place in range(len(sums))]
+    refuse_counted(dict(zip(labs, zip(found[::2], found[1::2], strict=True), strict=True)))
+
+
+def _known_in_batches(
+    batches: "Iterator[pa.RecordBatch]", archive: str, without: tuple[str, ...], known: Hashes
+) -> "Iterator[pa.RecordBatch]":
+    """Per batch and lab, the values that an earlier run released."""
+    import pyarrow as pa
+
+    reading = warm_scorer(archive).reading
+    for frame in whole_patients(batches, reading.subject):
+        counts = known_counts(read_new_visits(frame, reading, without).arrays, known)
+        cells = {
+            f"lab{place}_{kind}": [number]
+            for place, lab in enumerate(reading.labs)
+            for kind, number in zip(("same", "close"), counts[lab], strict=True)
+        }
+        yield pa.RecordBatch.from_pydict(cells)

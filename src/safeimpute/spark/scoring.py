@@ -29,20 +29,13 @@ from safeimpute.spark.cluster import (
     on_the_wall,
     plain_errors,
     read_parquet,
+    refuse_known,
     require_spark,
     session_here,
     warm_scorer,
     whole_patients,
 )
-from safeimpute.visits.imputations import (
-    COLUMNS,
-    SPARK_TYPES,
-    Hashes,
-    known_counts,
-    known_hashes,
-    record_released,
-    refuse_counted,
-)
+from safeimpute.visits.imputations import COLUMNS, SPARK_TYPES, record_released
 from safeimpute.visits.new_visits import NewVisits, Reading, columns_read, read_new_visits
 from safeimpute.visits.units import target_unit, unit_rules
 
@@ -238,7 +231,7 @@ def score_files(
     table = read_parquet(session, visits, columns or {})
     _require_units(table, scorer)
     with plain_errors():
-        _refuse_known(table, model, scorer, without, known_hashes(out, visits, model.resolve().parent))
+        refuse_known(table, model, scorer.reading, without, (out, visits, model, model.resolve().parent))
     counts = Observation()
     with (
         reserved(out, force=force, inputs=(model, visits)),
@@ -255,27 +248,6 @@ def score_files(
     return account
 
 
-def _refuse_known(
-    visits: "DataFrame", model: Path, scorer: LabScorer, without: Sequence[str], known: Hashes | None
-) -> None:
-    """Refuse values that a known run released, counted over the whole table in a pass of its own."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as f
-
-    if known is None:
-        return
-    whole, archive = by_patient(visits, model, scorer.reading, without, None)
-    count = partial(_known_in_batches, archive=archive, without=tuple(without), known=known)
-    labs = scorer.reading.labs
-    sums = [f.sum(f"lab{place}_{kind}") for place in range(len(labs)) for kind in ("same", "close")]
-    schema = ", ".join(f"lab{place}_{kind} long" for place in range(len(labs)) for kind in ("same", "close"))
-    seen = Observation()
-    named = [each.alias(str(place)) for place, each in enumerate(sums)]
-    whole.mapInArrow(count, schema).observe(seen, *named).write.format("noop").mode("overwrite").save()
-    found = [int(seen.get[str(place)] or 0) for place in range(len(sums))]
-    refuse_counted(dict(zip(labs, zip(found[::2], found[1::2], strict=True), strict=True)))
-
-
 def _released_anew(session: "SparkSession", out: Path, visits: "DataFrame", reading: Reading) -> pl.DataFrame:
     """The released values of a written table but those that a patient's own measurements repeat."""
     from pyspark.sql import functions as f
@@ -287,23 +259,6 @@ def _released_anew(session: "SparkSession", out: Path, visits: "DataFrame", read
     with tempfile.TemporaryDirectory(prefix=partial_prefix("spark-released")) as scratch:
         anew.drop("single").write.mode("overwrite").parquet(scratch)
         return pl.read_parquet(f"{scratch}/*.parquet")
-
-
-def _known_in_batches(
-    batches: "Iterator[pa.RecordBatch]", archive: str, without: tuple[str, ...], known: Hashes
-) -> "Iterator[pa.RecordBatch]":
-    """Per batch and lab, the values that an earlier run released."""
-    import pyarrow as pa
-
-    reading = warm_scorer(archive).reading
-    for frame in whole_patients(batches, reading.subject):
-        counts = known_counts(read_new_visits(frame, reading, without).arrays, known)
-        cells = {
-            f"lab{place}_{kind}": [number]
-            for place, lab in enumerate(reading.labs)
-            for kind, number in zip(("same", "close"), counts[lab], strict=True)
-        }
-        yield pa.RecordBatch.from_pydict(cells)
 
 
 def _counted(reading: Reading) -> "list[Column]":

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeimpute.learning.roles import fold_of
-from safeimpute.selection.measuring.diagnosis import MeasuringDiagnosis, area_under_curve, diagnose, kish_size
+from safeimpute.selection.measuring.diagnosis import MeasuringDiagnosis, area_under_curve, diagnose
 from safeimpute.selection.measuring.features import measuring_table
 from safeimpute.selection.measuring.model import learn_measuring
+from safeimpute.selection.sums import kish_size
 from safeimpute.visits.columns import ColumnChoice
 from safeimpute.visits.examples import Shift, simulate
 from safeimpute.visits.visits import prepare_visits
@@ -26,7 +27,7 @@ def diagnosed(shift: Shift) -> MeasuringDiagnosis:
     measured, fold = ~np.isnan(arrays.target_values), fold_of(arrays.patient_key, 0, FOLDS)
     model = learn_measuring(table, arrays.time, fold, FOLDS, measured, ~measured, 0, calendar=True)
     found = model.weigh(table, arrays.time, fold)
-    return diagnose(model, table, found.odds, found.outside, measured, ~measured, arrays.patient)
+    return diagnose(model, table, found.odds, found.outside, measured, measured, ~measured, arrays.patient)
 
 
 def test_by_chance_there_is_nothing_to_tell() -> None:

@@ -93,7 +93,7 @@ def test_late_results_count_when_they_arrive() -> None:
     np.testing.assert_array_equal(column(table, "previous hba1c"), [np.nan, np.nan, 7, 7])
 
 
-def test_fine_columns_stand_last_and_are_marked(arrays: VisitArrays) -> None:
+def test_columns_of_many_levels_stand_last_and_are_marked(arrays: VisitArrays) -> None:
     from dataclasses import replace
 
     codes = np.arange(len(arrays), dtype=np.float64)[:, None] % 40

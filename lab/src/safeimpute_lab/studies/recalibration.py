@@ -10,6 +10,7 @@ hospitals, by the old cut-off and by the new, and the mean balance per hospital 
 
 import argparse
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,8 @@ def main() -> None:
     told = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         fit().save(Path(place) / "model")
-        scorer = Scorer.load(Path(place) / "model")
+        lab = Scorer.load(Path(place) / "model").one
+        scorer = Scorer({lab.settings.target: replace(lab, folder=None)})  # one model, a night log for each hospital
         rows = np.array(
             [
                 one(scorer, watched(told.patients, 100 + k, told.scatter, told.always), Path(place) / f"{k}.db")

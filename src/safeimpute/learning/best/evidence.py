@@ -66,7 +66,7 @@ class Evidence:
     names: tuple[str, ...]
     target: FloatArray  # the visit's own visible target in standard units, to learn from; in no column
     course: FloatArray  # what the patient's course predicts, in standard units
-    joint: FloatArray  # visits x 3: what the joint course predicts, its standard deviation, and if all swung alike
+    joint: FloatArray  # visits x 3: what the joint course predicts, its standard deviation, and with one scale for all
     time: FloatArray  # absolute, in days
     nothing_known: BoolArray  # the record holds neither a visible target nor any lab: a value is a mere average
 
@@ -84,7 +84,7 @@ class Carried:
     rows: IntArray
     own: IntArray  # visits x own visits with a visible target, earlier ones first; NONE pads
     predicted: Predicted
-    joint: FloatArray  # visits x 3: what the joint course predicts, its standard deviation, and if all swung alike
+    joint: FloatArray  # visits x 3: what the joint course predicts, its standard deviation, and with one scale for all
     analogues: Analogues
 
 

@@ -2,7 +2,7 @@
 
 In standard units lab k at time t is m_k + a_k + sum of u_k(t) + e_k(t): a the patient's levels, u drifts (Ornstein-
 Uhlenbeck, one for each of a few memories), e what visits add; each is correlated between labs. Some patients' targets
-swing more than others': u and e of the target are s times as large, s a patient's own, log-normal, integrated out. What
+move more than others': u and e of the target are s times as large, s a patient's own, log-normal, integrated out. What
 the covariances leave open of the target is regressed on the evidence of the course. Every visit is predicted from its
 own, the last and the next value of every other lab and from its patient's nearby visible targets, never from its own
 target. `joint_fit.py` learns all of it.
@@ -18,7 +18,7 @@ from safeimpute.visits.arrays import NONE, BoolArray, FloatArray, IntArray
 LARGEST = 5.0  # standard units; beyond it a value counts as this
 CELLS_AT_ONCE = 500_000  # of the matrices solved at once: bounds memory
 LARGEST_PATIENT_SCALE = 1.5
-PATIENT_SCALES = 5  # sizes of a patient's own swing that the integral over it is a sum of
+PATIENT_SCALES = 5  # scales of a patient's own that the integral over it is a sum of
 ROUNDING = 1e-9  # of a variance, so that no factor fails by rounding
 FAR = 1e8  # variance of a row that only rides along in a factor
 
@@ -65,9 +65,9 @@ class Table(NamedTuple):
 
 
 class Mixture(NamedTuple):
-    """What is said of the target at some visits: one normal distribution for every size of the patient's swing."""
+    """What is said of the target at some visits: one normal distribution for every scale of the patient."""
 
-    weight: FloatArray  # swings x visits
+    weight: FloatArray  # scales x visits
     mean: FloatArray
     variance: FloatArray
 
@@ -79,7 +79,7 @@ class Mixture(NamedTuple):
 
 
 def predict_joint(joint: Joint, table: Table, rows: IntArray) -> FloatArray:
-    """The target at some visits, in standard units, its standard deviation, and the target if all swung alike."""
+    """The target at some visits, in standard units, its standard deviation, and the target with one scale for all."""
     found = mixtures_at(joint, table, rows, (joint.patient_scale, 0.0) if joint.patient_scale else (0.0,))
     return np.column_stack([found[0].moments(), found[-1].mean[0]])
 
@@ -102,7 +102,7 @@ def mixtures_at(joint: Joint, table: Table, rows: IntArray, patient_scales: tupl
 
 
 def _sizes(patient_scale: float) -> tuple[FloatArray, FloatArray]:
-    """Sizes a patient's swing may have, of mean square 1, and how likely each is."""
+    """Scales a patient may have, of mean square 1, and how likely each is."""
     if patient_scale == 0.0:
         return np.ones(1), np.ones(1)
     nodes, weights = np.polynomial.hermite_e.hermegauss(PATIENT_SCALES)
@@ -110,17 +110,17 @@ def _sizes(patient_scale: float) -> tuple[FloatArray, FloatArray]:
 
 
 class _Beside(NamedTuple):
-    """Own targets and, last, the visit itself, beside the other labs' values: all that a swing changes.
+    """Own targets and, last, the visit itself, beside the other labs' values: all that a scale changes.
 
-    Covariances are of what the other labs leave open; for a swing s they are steady + s once + s^2 twice.
+    Covariances are of what the other labs leave open; for a scale s they are steady + s once + s^2 twice.
     """
 
     there: BoolArray  # visits x own targets
     steady: FloatArray  # visits x (own targets and the visit) x the same
     once: FloatArray
     twice: FloatArray
-    told: FloatArray  # visits x (own targets and the visit): what the other labs say of each, for no swing
-    swung: FloatArray  # likewise, for each unit of swing
+    told: FloatArray  # visits x (own targets and the visit): what the other labs say of each, at scale zero
+    scaled: FloatArray  # likewise, for each unit of scale
 
 
 def _mixture(beside: _Beside, base: FloatArray, own: FloatArray, patient_scale: float) -> Mixture:
@@ -132,7 +132,7 @@ def _mixture(beside: _Beside, base: FloatArray, own: FloatArray, patient_scale: 
 
 
 def _beside(joint: Joint, table: Table, rows: IntArray, told: FloatArray) -> _Beside:
-    """Condition on the other labs' values once, for all swings."""
+    """Condition on the other labs' values once, for all scales."""
     others, target = told.shape[1], table.target
     lab, near = table.lab[:others], np.full(table.own.shape[1] + 1, target)
     known, there = ~np.isnan(table.told[rows]), table.own[rows] != NONE
@@ -154,14 +154,14 @@ def _beside(joint: Joint, table: Table, rows: IntArray, told: FloatArray) -> _Be
         once=-(seen[:, a, b] + seen[:, b, a]),
         twice=joint.changing(np.ix_(near, near), _gap(visit, visit)) * both - seen[:, b, b],
         told=seen[:, a, -1],
-        swung=seen[:, b, -1],
+        scaled=seen[:, b, -1],
     )
 
 
 def _given(beside: _Beside, own: FloatArray, patient_scale: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean and variance at the visit if the patient swings so much, and the log density of its own targets then."""
+    """Mean and variance at the visit at that scale, and the log density of its own targets then."""
     count = own.shape[1]
-    said = beside.told + patient_scale * beside.swung
+    said = beside.told + patient_scale * beside.scaled
     table = np.zeros((len(own), count + 2, count + 2))
     table[:, :-1, :-1] = beside.steady + patient_scale * beside.once + patient_scale**2 * beside.twice
     table[:, -1, :count] = np.where(beside.there, own - said[:, :count], 0.0)

@@ -1,4 +1,4 @@
-"""Learning the joint course of all labs: means, covariances, memories, and how differently patients swing."""
+"""Learning the joint course of all labs: means, covariances, memories, and how differently patients' targets move."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from safeimpute.visits.arrays import NONE, BoolArray, FloatArray, IntArray
 
 VALUES_TO_FIT = 6_000
 TARGETS_TO_REGRESS = 2_000
-TARGETS_TO_SWING = 1_000
+TARGETS_FOR_SCALES = 1_000
 VISITS_TOGETHER = 6  # whose products the covariances are learnt from
 STEPS = 15  # of the EM algorithm, each lengthened: stopped early, it generalises better than at the maximum
 LENGTHENED = 1.8
@@ -157,9 +157,9 @@ def _with_coefficients(joint: Joint, table: Table, rng: np.random.Generator) -> 
 
 
 def _with_patient_scale(joint: Joint, table: Table, rng: np.random.Generator) -> Joint:
-    """How differently patients swing: what makes some visible targets likeliest, each left out in turn."""
+    """How differently patients' targets move: what makes some visible targets likeliest, each left out in turn."""
     target = table.values[:, table.target].clip(-LARGEST, LARGEST)
-    rows = rng.permutation(np.flatnonzero(~np.isnan(target)))[:TARGETS_TO_SWING]
+    rows = rng.permutation(np.flatnonzero(~np.isnan(target)))[:TARGETS_FOR_SCALES]
     if not len(rows):
         return joint
 

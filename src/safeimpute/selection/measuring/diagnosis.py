@@ -6,6 +6,7 @@ import numpy as np
 
 from safeimpute.selection.measuring.features import MeasuringTable
 from safeimpute.selection.measuring.model import MeasuringModel
+from safeimpute.selection.sums import kish_size
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 
 GROUPS = 10
@@ -50,11 +51,15 @@ def diagnose(
     odds: FloatArray,
     outside: BoolArray,
     measured: BoolArray,
+    seen: BoolArray,
     candidate: BoolArray,
     patient: IntArray,
 ) -> MeasuringDiagnosis:
-    """Judge the odds, each given by the model of a fold that never saw the patient."""
-    known = measured | candidate
+    """Judge the odds, each given by the model of a fold that never saw the patient.
+
+    The model tells `seen` visits from candidates; `measured` are those of them with a value, which the weights are for.
+    """
+    known = seen | candidate
     probability = odds / (1.0 + odds)
     inside = measured & ~outside
     per_patient = np.bincount(patient[inside], odds[inside]).astype(np.float64)
@@ -65,15 +70,9 @@ def diagnose(
         effective_visits=kish_size(odds[inside]),
         effective_patients=kish_size(per_patient),
         outside=int(np.sum(candidate & outside)),
-        reasons=_reasons(model, table, measured, candidate),
+        reasons=_reasons(model, table, seen, candidate),
         columns=model.columns,
     )
-
-
-def kish_size(weights: FloatArray) -> float:
-    """(sum w)^2 / sum w^2: how many equally weighted units the weighted ones are worth."""
-    squares = float(np.square(weights).sum())
-    return float(weights.sum()) ** 2 / squares if squares > 0 else 0.0
 
 
 def area_under_curve(score: FloatArray, positive: BoolArray) -> float | None:

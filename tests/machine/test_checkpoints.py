@@ -12,7 +12,7 @@ from safeimpute.errors import GuaranteeRefused
 from safeimpute.learning.best import system
 from safeimpute.machine.endings import Stopped
 from safeimpute.machine.places import clear, leftovers_in, taken
-from safeimpute.machine.state import KEPT, Checkpoint, kept_beside
+from safeimpute.machine.state import CHECKPOINTS, Checkpoint, checkpoint_beside
 
 
 def test_a_part_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -48,16 +48,16 @@ def test_a_link_to_elsewhere_is_not_followed(tmp_path: Path) -> None:
 def test_what_is_kept_goes_when_the_work_is_done_and_stays_when_it_is_not(tmp_path: Path) -> None:
     out = tmp_path / "run"
     part = ({"x": np.arange(3.0)}, {"n": 1})
-    with suppress(Stopped), kept_beside(out) as checkpoint:
+    with suppress(Stopped), checkpoint_beside(out) as checkpoint:
         checkpoint.of("a").put("fold-0", part)
         raise Stopped(15)
-    assert checkpoint.folder == tmp_path / f".run{KEPT}"
+    assert checkpoint.folder == tmp_path / f".run{CHECKPOINTS}"
     assert checkpoint.count() == 1
     with taken(out):
         assert [each for each in leftovers_in(tmp_path) if each.kind == "kept"] == [], "it is worked on"
     (found,) = leftovers_in(tmp_path)
     assert (found.kind, found.name) == ("kept", "run")
-    with kept_beside(out) as checkpoint:
+    with checkpoint_beside(out) as checkpoint:
         assert checkpoint.count() == 1
     assert not checkpoint.folder.exists()
     checkpoint.of("a").put("fold-0", part)
@@ -66,7 +66,7 @@ def test_what_is_kept_goes_when_the_work_is_done_and_stays_when_it_is_not(tmp_pa
 
 
 def test_nothing_is_kept_of_work_that_was_refused(tmp_path: Path) -> None:
-    with suppress(GuaranteeRefused), kept_beside(tmp_path / "run") as checkpoint:
+    with suppress(GuaranteeRefused), checkpoint_beside(tmp_path / "run") as checkpoint:
         checkpoint.of("a").put("fold-0", ({"x": np.arange(3.0)}, {}))
         raise GuaranteeRefused("nothing can be promised")
     assert not list(tmp_path.iterdir())

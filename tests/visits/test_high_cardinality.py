@@ -117,7 +117,7 @@ def test_rows_of_one_visit_give_one_code_whatever_their_order() -> None:
     np.testing.assert_array_equal(one_code_per_visit([codes[::-1]], visit[::-1], 3), one)
 
 
-def test_fine_columns_are_part_of_the_fingerprint() -> None:
+def test_columns_of_many_levels_are_part_of_the_fingerprint() -> None:
     frame = table()
     plain = read(frame)
     moved = frame.with_columns(ward=pl.col("ward").replace({"W1": "W2", "W2": "W1"}))
