@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from safeimpute.selection.cutoff import Rule, find_cutoff
-from safeimpute.selection.ledger import Entries, Ledger
+from safeimpute.selection.ledger import Ledger
 from safeimpute.visits.arrays import FloatArray
 from safeimpute_lab.studies.guarantee.attacks import ATTACKS
 from safeimpute_lab.studies.guarantee.cohorts import SCENARIOS
@@ -28,18 +28,18 @@ from safeimpute_lab.studies.guarantee.worlds import World, draw_world
 ALPHAS = (0.05, 0.1, 0.2)
 CONFIDENCE = 0.9
 LONG_RUN = 40_000  # patients
-SIZES = (300, 1000)
+SIZES = (150, 300, 1000)
 Draw = Callable[[np.random.Generator, int], World]
 WORLDS: dict[str, Draw] = {each.key: partial(draw_world, each) for each in SCENARIOS} | ATTACKS
-FindCutoff = Callable[[Entries, FloatArray, float], float | None]
+FindCutoff = Callable[[Ledger, float], float | None]
 
 
-def _average(entries: Entries, grid: FloatArray, alpha: float) -> float | None:
-    return find_cutoff(Ledger(entries, grid), Rule("unmeasured", alpha)).risk
+def _average(ledger: Ledger, alpha: float) -> float | None:
+    return find_cutoff(ledger, Rule("unmeasured", alpha)).risk
 
 
-def _confident(entries: Entries, grid: FloatArray, alpha: float) -> float | None:
-    return find_cutoff(Ledger(entries, grid), Rule("unmeasured", alpha, "confident", CONFIDENCE)).risk
+def _confident(ledger: Ledger, alpha: float) -> float | None:
+    return find_cutoff(ledger, Rule("unmeasured", alpha, "confident", CONFIDENCE)).risk
 
 
 RULES: dict[str, FindCutoff] = {"average": _average, "confident": _confident}
@@ -53,6 +53,13 @@ class LongRun:
         rows = rows[np.argsort(world.risk[rows], kind="stable")]
         self.risk, self.risky, self.count = world.risk[rows], world.risky[rows], world.count[rows]
         self.most = int(world.count.max())
+
+    def best(self, alpha: float) -> float:
+        """Share of the good ones that the largest cut-off whose share is at most alpha would release."""
+        share = np.cumsum(self.risky) / np.arange(1, len(self.risky) + 1)
+        places = np.flatnonzero(share <= alpha)
+        good = np.cumsum(~self.risky)
+        return float(good[places[-1]] / max(good[-1], 1)) if len(places) else 0.0
 
     def at(self, cutoff: float | None, longest: int) -> tuple[float, float]:
         """Share and power at a cut-off, within the promise."""
@@ -86,20 +93,23 @@ def repeat(
     repetitions: Sequence[int],
     alphas: Sequence[float] = ALPHAS,
     rules: dict[str, FindCutoff] | None = None,
+    family: int = 2026,
 ) -> Draws:
     """Per rule and level one row a repetition: counts of same patients, of new ones, long-run share and power."""
     draw, number = WORLDS[key], list(WORLDS).index(key)
     long_run = LongRun(draw(np.random.default_rng([7, number]), LONG_RUN))
     found: Draws = {}
     for repetition in repetitions:
-        rng = np.random.default_rng([2026, number, patients, repetition])
+        rng = np.random.default_rng([family, number, patients, repetition])
         world, new = draw(rng, patients), draw(rng, patients)
-        entries, grid, longest = world.entries(), world.grid(), world.longest
+        ledger, longest = Ledger(world.entries(), world.grid(), world.risk[world.candidate]), world.longest
         for name, rule in (rules or RULES).items():
             for alpha in alphas:
-                cutoff = rule(entries, grid, alpha)
+                cutoff = rule(ledger, alpha)
                 counts = (*counted(world, cutoff, longest), *counted(new, cutoff, longest))
-                found.setdefault((name, alpha), []).append((*counts, *long_run.at(cutoff, longest)))
+                asked = (int(world.candidate.sum()), int(new.candidate.sum()))
+                row = (*counts, *long_run.at(cutoff, longest), *asked, long_run.best(alpha))
+                found.setdefault((name, alpha), []).append(row)
     return found
 
 
@@ -115,6 +125,7 @@ class Summary:
     exceeds_se: float
     power: float
     empty: float
+    excess: float = 0.0  # risky values beyond the level's share, per 1,000 candidates
 
 
 def summarise(risky: FloatArray, released: FloatArray, good: FloatArray, alpha: float) -> Summary:
@@ -141,10 +152,11 @@ def summaries(draws: Draws) -> list[dict[str, Any]]:
     rows = []
     for (rule, alpha), found in draws.items():
         table = np.array(found, dtype=np.float64)
-        for who, start in (("same", 0), ("new", 3)):
+        for who, start, asked in (("same", 0, 8), ("new", 3, 9)):
             risky, released, good = table[:, start : start + 3].T
-            told = summarise(risky, released, good, alpha)
-            rows.append({"rule": rule, "alpha": alpha, "who": who} | vars(told))
+            excess = 1000.0 * float(np.sum(risky - alpha * released) / max(table[:, asked].sum(), 1.0))
+            told = replace(summarise(risky, released, good, alpha), excess=excess)
+            rows.append({"rule": rule, "alpha": alpha, "who": who, "oracle": table[0, 10]} | vars(told))
         above = float(np.mean(table[:, 6] > alpha))
         told_run = {"exceeds": above, "exceeds_se": float(np.sqrt(above * (1 - above) / len(table)))}
         rows.append({"rule": rule, "alpha": alpha, "who": "long run", "power": float(table[:, 7].mean())} | told_run)
@@ -152,12 +164,12 @@ def summaries(draws: Draws) -> list[dict[str, Any]]:
 
 
 def run_scenario(
-    pool: ProcessPoolExecutor, key: str, patients: int, repetitions: int, jobs: int
+    pool: ProcessPoolExecutor, key: str, patients: int, repetitions: int, jobs: int, family: int
 ) -> list[dict[str, Any]]:
     """All repetitions of one scenario and size, divided among the workers."""
     parts = [range(start, repetitions, jobs) for start in range(jobs)]
     joined: Draws = {}
-    for part in pool.map(repeat, [key] * jobs, [patients] * jobs, parts):
+    for part in pool.map(partial(repeat, family=family), [key] * jobs, [patients] * jobs, parts):
         for name, rows in part.items():
             joined.setdefault(name, []).extend(rows)
     return [{"scenario": key, "patients": patients} | row for row in summaries(joined)]
@@ -170,13 +182,14 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=2000)
     parser.add_argument("--patients", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--scenarios", nargs="+", choices=sorted(WORLDS), default=list(WORLDS))
+    parser.add_argument("--family", type=int, default=2026, help="of random seeds")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     told = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(told.jobs) as pool:
         for patients in told.patients:
             for key in told.scenarios:
-                found = run_scenario(pool, key, patients, told.repetitions, told.jobs)
+                found = run_scenario(pool, key, patients, told.repetitions, told.jobs, told.family)
                 rows += found
                 print(f"{key}, {patients} patients", flush=True)
     told.out.mkdir(parents=True, exist_ok=True)
