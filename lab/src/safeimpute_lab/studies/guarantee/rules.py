@@ -164,12 +164,18 @@ def summaries(draws: Draws) -> list[dict[str, Any]]:
 
 
 def run_scenario(
-    pool: ProcessPoolExecutor, key: str, patients: int, repetitions: int, jobs: int, family: int
+    pool: ProcessPoolExecutor,
+    key: str,
+    patients: int,
+    repetitions: int,
+    jobs: int,
+    family: int,
+    rules: dict[str, FindCutoff],
 ) -> list[dict[str, Any]]:
     """All repetitions of one scenario and size, divided among the workers."""
     parts = [range(start, repetitions, jobs) for start in range(jobs)]
     joined: Draws = {}
-    for part in pool.map(partial(repeat, family=family), [key] * jobs, [patients] * jobs, parts):
+    for part in pool.map(partial(repeat, family=family, rules=rules), [key] * jobs, [patients] * jobs, parts):
         for name, rows in part.items():
             joined.setdefault(name, []).extend(rows)
     return [{"scenario": key, "patients": patients} | row for row in summaries(joined)]
@@ -182,14 +188,15 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=2000)
     parser.add_argument("--patients", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--scenarios", nargs="+", choices=sorted(WORLDS), default=list(WORLDS))
+    parser.add_argument("--rules", nargs="+", choices=sorted(RULES), default=list(RULES))
     parser.add_argument("--family", type=int, default=2026, help="of random seeds")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     told = parser.parse_args()
-    rows: list[dict[str, Any]] = []
+    rows, rules = list[dict[str, Any]](), {name: RULES[name] for name in told.rules}
     with ProcessPoolExecutor(told.jobs) as pool:
         for patients in told.patients:
             for key in told.scenarios:
-                found = run_scenario(pool, key, patients, told.repetitions, told.jobs, told.family)
+                found = run_scenario(pool, key, patients, told.repetitions, told.jobs, told.family, rules)
                 rows += found
                 print(f"{key}, {patients} patients", flush=True)
     told.out.mkdir(parents=True, exist_ok=True)
