@@ -145,6 +145,7 @@ def summary() -> RunSummary:
             "values": kept,
             "risky": kept // 3,
             "share": 0.31,
+            "headline": f"Expect up to {round(0.2 * kept)} of these {kept} released values (20 %) to be off.",
             "words": f"With 90 % confidence, at most {kept // 3} of these {kept} released values are off.",
             "survives": "This bound holds for every level at once.",
         },

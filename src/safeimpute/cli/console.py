@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from safeimpute.evaluation.drawn_run import DrawsSummary
     from safeimpute.evaluation.evaluate import LabEvaluation, LabsEvaluation, ReleaseSummary
     from safeimpute.evaluation.metrics import MeanSe
-    from safeimpute.evaluation.run_summary import LabsSummary, RunSummary
+    from safeimpute.evaluation.run_summary import BoundSummary, LabsSummary, RunSummary
     from safeimpute.visits.visits import Visits
 
 FIRST_SHARE, FIRST_SECONDS = 0.02, 2.0  # nothing is said about time before
@@ -93,11 +93,15 @@ def promise_lines(promise: str, assumption: str, limits: str, no_promise: str, *
     return [f"Promise: {promise}", f"Assumption: {assumption}", f"Limits: {limits}"]
 
 
+def _in_short(bound: "BoundSummary") -> list[str]:
+    """The release in one sentence, and how much worse it may be by bad luck."""
+    said = " ".join(filter(None, (bound["headline"], bound["words"])))
+    return [f"In short: {said}"] if said else []
+
+
 def _print_promise(summary: "RunSummary") -> None:
     """What is promised, on what it rests, and what bears on trusting it."""
-    said = promise_lines(**summary)
-    if summary["bound"]["words"]:
-        said.append(f"Bound: {summary['bound']['words']}")
+    said = [*_in_short(summary["bound"]), *promise_lines(**summary)]
     for cutoff in summary["cutoffs"]:
         group = f" ({cutoff['group']}: {cutoff['released']:,} of {cutoff['missing']:,})" if cutoff["group"] else ""
         said.append(f"Cut-off{group}: {cutoff['words']}")
@@ -196,9 +200,7 @@ def print_labs(summary: "LabsSummary", folder: Path) -> None:
             typer.echo(f"{lab}: {line['next_step']}")
     share = summary["released"] / max(summary["missing"], 1)
     typer.echo(f"{'all labs':<{wide}}{summary['missing']:>9,}{summary['released']:>10,}{share:>7.0%}")
-    typer.echo("\n" + "\n".join(promise_lines(**summary)))
-    if summary["bound"]["words"]:
-        typer.echo(f"Bound: {summary['bound']['words']}")
+    typer.echo("\n" + "\n".join([*_in_short(summary["bound"]), *promise_lines(**summary)]))
     if summary["effort"]:
         typer.echo(f'Several labs in one run: {summary["effort"]} (best.effort = "full" spares nothing)')
     typer.echo(f"\nReport: {folder / 'report.html'}")

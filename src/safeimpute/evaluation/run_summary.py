@@ -51,6 +51,7 @@ class BoundSummary(TypedDict):
     values: int
     risky: int  # of these values
     share: float | None  # of all that the rule releases in the long run
+    headline: str  # the release in one sentence with one number; empty without a promise
     words: str
     survives: str  # which promise survives looking
 

@@ -25,7 +25,7 @@ from safeimpute.model.imputer import SafeImputer
 from safeimpute.model.labs import bound_of_labs
 from safeimpute.selection.bounds import Bound
 from safeimpute.selection.calibrated import Calibrated
-from safeimpute.selection.claims import BOUND_SURVIVES, bound_in_words
+from safeimpute.selection.claims import BOUND_SURVIVES, bound_in_words, headline_in_words
 from safeimpute.selection.cutoff import Cutoff
 from safeimpute.selection.groups import Grouping, Merged
 from safeimpute.selection.reasons import IN_WORDS
@@ -70,7 +70,7 @@ def summarise_run(result: RunResult, visits: Visits, imputations: pl.DataFrame) 
         "groups_by": list(settings.groups),
         "risk_cap": settings.risk_cap,
         "cutoffs": _cutoffs(result),
-        "bound": _bound(result.bound, result.bound_in_words),
+        "bound": _bound(result.bound, result.headline, result.bound_in_words),
         "gathering": [_gathering(each) for each in result.gathering],
         "measuring": summarise_measuring(calibrated.diagnosis, visits, len(imputations)),
         "sensitivity": [{"gamma": each.gamma, "released": each.released} for each in result.doubts],
@@ -102,7 +102,11 @@ def terms_of(settings: Settings, best: BestSettings) -> Terms:
 
 def as_second_look(summary: RunSummary) -> RunSummary:
     """The same results without a promise: these visits were seen before, under another choice."""
-    return {**summary, "promise": "", "assumption": "", "limits": "", "no_promise": SECOND_LOOK, "second_look": True}
+    said = summary["bound"]
+    bound = Bound(said["values"], said["confidence"], said["share"], said["risky"])
+    alone: BoundSummary = {**said, "headline": "", "words": bound_in_words(bound, summary["tolerance_in_words"])}
+    nothing = {"promise": "", "assumption": "", "limits": "", "no_promise": SECOND_LOOK, "second_look": True}
+    return {**summary, **nothing, "bound": alone}  # type: ignore[typeddict-item]
 
 
 def _by_reason(imputations: pl.DataFrame) -> dict[str, int]:
@@ -111,12 +115,13 @@ def _by_reason(imputations: pl.DataFrame) -> dict[str, int]:
     return {str(reason): int(count) for reason, count in counts.iter_rows()}
 
 
-def _bound(bound: Bound, words: str) -> BoundSummary:
+def _bound(bound: Bound, headline: str, words: str) -> BoundSummary:
     return {
         "confidence": bound.confidence,
         "values": bound.values,
         "risky": bound.risky,
         "share": bound.share,
+        "headline": headline,
         "words": words,
         "survives": BOUND_SURVIVES,
     }
@@ -286,6 +291,7 @@ def summarise_labs(imputer: SafeImputer, each: Mapping[str, RunSummary], folders
     first, bound = next(iter(imputer.labs_.values())), bound_of_labs(imputer.labs_, settings)
     second = [lab for lab, summary in each.items() if summary["second_look"]]
     no_promise = SECOND_LOOK if len(second) == len(each) else promised.no_promise
+    tolerance = "their lab's tolerance"
     some = f"Nothing is promised for {', '.join(second)} (second look). " if second and not no_promise else ""
     return {
         "targets": list(each),
@@ -296,7 +302,11 @@ def summarise_labs(imputer: SafeImputer, each: Mapping[str, RunSummary], folders
         "limits": "" if no_promise else some + promised.limits,
         "no_promise": no_promise,
         "second_look": bool(second),
-        "bound": _bound(bound, bound_in_words(bound, "their lab's tolerance")),
+        "bound": _bound(
+            bound,
+            "" if no_promise else headline_in_words(bound.values, tolerance, settings),
+            bound_in_words(bound, tolerance, None if no_promise else settings.fdr),
+        ),
         "visits": len(first.visits),
         "patients": first.visits.patients,
         "missing": sum(summary["missing"] for summary in each.values()),

@@ -19,7 +19,14 @@ from safeimpute.machine.looks_log import Look, earlier_looks, is_second_look, lo
 from safeimpute.model.fit import calibrate
 from safeimpute.selection.bounds import Bound
 from safeimpute.selection.calibrated import Calibrated
-from safeimpute.selection.claims import SECOND_LOOK, Promised, bound_in_words, promise_in_words, without_promise
+from safeimpute.selection.claims import (
+    SECOND_LOOK,
+    Promised,
+    bound_in_words,
+    headline_in_words,
+    promise_in_words,
+    without_promise,
+)
 from safeimpute.selection.cutoff import rule_of
 from safeimpute.selection.reasons import NOT_FILLED, OUT_OF_RANGE
 from safeimpute.selection.release import Decision
@@ -51,7 +58,7 @@ class Release:
         """Counts, promise and levels, for release.json and the terminal."""
         decision, told = self.decision, self.settings
         withheld = decision.reason[~decision.released].tolist()
-        cutoff = decision.cutoffs.get(0)
+        cutoff, words = decision.cutoffs.get(0), told.allowed_error.describe(told.unit)
         return {
             "target": told.target,
             "tolerance": told.tolerance,
@@ -61,7 +68,8 @@ class Release:
             "assumption": self.promised.assumption,
             "limits": self.promised.limits,
             "no_promise": self.promised.no_promise,
-            "bound": bound_in_words(self.bound, told.allowed_error.describe(told.unit)),
+            "headline": headline_in_words(self.bound.values, words, told) if self.promised.promise else "",
+            "bound": bound_in_words(self.bound, words, told.fdr if self.promised.promise else None),
             "missing": len(decision.released),
             "released": int(decision.released.sum()),
             "withheld_by_reason": {reason: withheld.count(reason) for reason in sorted(set(withheld))},

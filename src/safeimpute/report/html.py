@@ -105,6 +105,7 @@ def labs_content(summary: LabsSummary) -> dict[str, object]:
         "promise": sentence(summary["promise"] or summary["no_promise"]),
         "assumption": sentence(summary["assumption"]),
         "limits": sentence(summary["limits"]),
+        "headline": sentence(summary["bound"]["headline"]),
         "bound": sentence(summary["bound"]["words"]),
         "bound_survives": sentence(summary["bound"]["survives"]),
         "rows": [_row(lab, line, place) for place, (lab, line) in enumerate(summary["labs"].items(), start=1)],

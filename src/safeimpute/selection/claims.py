@@ -82,18 +82,38 @@ def _within(groups: tuple[str, ...]) -> str:
     return f", also within each group by {' and '.join(groups)}" if groups else ""
 
 
-def bound_in_words(bound: Bound, tolerance: str) -> str:
-    """What is known of this very release, and of the rule in the long run: two sentences kept apart."""
+def headline_in_words(released: int, tolerance: str, settings: Settings) -> str:
+    """A release with a promise in one sentence with one number."""
+    if not released:
+        return ""
+    level, some = (
+        f"{100 * settings.fdr:g} %",
+        f"{round(settings.fdr * released):,} of these {released:,} released values",
+    )
+    if settings.promise == "confident":
+        sure = f"with {100 * settings.confidence:g} % confidence"
+        return f"The rule keeps to {level}, {sure}: expect no more than {some} to be off by {tolerance} or more."
+    return f"Expect up to {some} ({level}) to be off by {tolerance} or more."
+
+
+FAR = 2.0  # times the level: a bound so large says that the table cannot vouch for this very release
+
+
+def bound_in_words(bound: Bound, tolerance: str, alpha: float | None = None) -> str:
+    """How many may be off by bad luck: what follows the headline, or stands alone where no level is promised."""
     if not bound.values:
         return ""
-    sure = f"With {100 * bound.confidence:g} % confidence"
-    here = (
-        f"{sure}, at most {bound.risky:,} of these {bound.values:,} released values "
-        f"({100 * bound.risky / bound.values:.0f} %) are off by {tolerance} or more."
+    sure = f"with {100 * bound.confidence:g} % confidence"
+    most = f"{bound.risky:,} of these {bound.values:,} released values ({100 * bound.risky / bound.values:.0f} %)"
+    if alpha is None or bound.risky <= alpha * bound.values:
+        return f"{sure.capitalize()} no more than {most} are off by {tolerance} or more."
+    said = f"By bad luck it may be more; {sure} it is no more than {most}."
+    if bound.risky < FAR * alpha * bound.values:
+        return said
+    return (
+        f"{said} That is far from {100 * alpha:g} %: so few measured values cannot vouch for this very release. "
+        "Surer, for visits not looked at yet: --promise confident, a higher level, or --risk-cap."
     )
-    if bound.share is None:
-        return here
-    return f"{here} {sure}, at most {100 * bound.share:.0f} % of all values this rule releases in the long run are."
 
 
 BOUND_SURVIVES = (

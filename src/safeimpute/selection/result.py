@@ -7,7 +7,7 @@ import numpy as np
 
 from safeimpute.selection.bounds import Bound
 from safeimpute.selection.calibrated import Calibrated
-from safeimpute.selection.claims import Promised, bound_in_words
+from safeimpute.selection.claims import Promised, bound_in_words, headline_in_words
 from safeimpute.selection.cutoff import Rule, rule_of
 from safeimpute.selection.enough import RISKY_PATIENTS, RISKY_VISITS
 from safeimpute.selection.groups import Grouping
@@ -177,6 +177,7 @@ class RunResult:
     decision: Decision
     promised: Promised
     bound: Bound
+    headline: str  # the release in one sentence with one number; empty without a promise
     bound_in_words: str
     passing: BoolArray  # every visit within the promise, measured or not, that the decision lets through
     gathering: list[Gathering]  # to look at, not to promise; so are the next two
@@ -198,6 +199,7 @@ def result_of(
 ) -> RunResult:
     """Put together what was decided, and look at what other choices would have released, unless that was done."""
     tolerance, rule = settings.allowed_error, rule_of(settings)
+    words = tolerance.describe(unit)
     if what_if is None:
         doubts = calibrated.under_doubt(tolerance, rule, settings.gammas) if settings.claim != "visits" else []
         what_if = WhatIf(calibrated.elsewhere(tolerance, rule), doubts)
@@ -210,7 +212,8 @@ def result_of(
         decision=decision,
         promised=promised,
         bound=bound,
-        bound_in_words=bound_in_words(bound, tolerance.describe(unit)),
+        headline=headline_in_words(bound.values, words, settings) if promised.promise else "",
+        bound_in_words=bound_in_words(bound, words, settings.fdr if promised.promise else None),
         passing=passing(calibrated.selection_data(tolerance), decision),
         gathering=where_risky_gathers(calibrated, tolerance, rule),
         doubts=what_if.doubts,

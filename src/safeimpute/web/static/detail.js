@@ -37,7 +37,9 @@ function verdict(imputation) {
 function odds(imputation, run) {
   if (!run.risk_is_probability || imputation.risk === null) return null;
   const of100 = Math.round(100 * imputation.risk);
-  return el("p", { class: "muted" }, `About ${of100} in 100 values of this risk are off by ${run.tolerance_in_words} or more.`);
+  const over = imputation.released && imputation.risk > run.fdr;
+  return el("p", { class: "muted" }, `About ${of100} in 100 values of this risk are off by ${run.tolerance_in_words} or more.`
+    + (over ? ` It is released because the level of ${percent(run.fdr)} speaks of all released values together: safer ones make up for it.` : ""));
 }
 
 function facts(imputation, course, run) {

@@ -158,7 +158,7 @@ function showPromise(run) {
   short.classList.toggle("flag", !run.guaranteed);
   byId("promise").textContent = run.promise || run.no_promise;
   byId("assumption").textContent = run.guaranteed ? `${run.assumption} ${run.limits}` : "";
-  byId("bound").textContent = run.bound ? run.bound.words : "";
+  byId("bound").textContent = run.bound ? [run.bound.headline, run.bound.words].filter(Boolean).join(" ") : "";
 }
 
 // Where nothing was released: which setting would.
