@@ -38,7 +38,7 @@ def check(
     said = given(context)
     if json_file is not None:
         context.with_resource(reserved(json_file, force=force, inputs=(visits,), folder=False))
-    table = opt.read_table(context, visits, said.get("time", "time"))
+    table = opt.read_table(context, visits, said)
     settings, each = _asked(said, table)
     found = check_table(table, settings, each, tolerance="tolerance" in said, beside=(visits,))
     if json_file is not None:

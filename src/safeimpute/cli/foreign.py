@@ -31,7 +31,7 @@ def hide(
     if "target" not in given:
         raise OptionError("--target is needed: the lab to be imputed.")
     context.with_resource(reserved(out, force=force, inputs=(visits,)))
-    table = opt.read_table(context, visits, given.get("time", "time"))
+    table = opt.read_table(context, visits, given)
     hidden = hide_values(table, validation=validation, calibration=calibration, **given)
     hidden.save(out, force=force)
     if quiet:

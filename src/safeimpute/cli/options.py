@@ -221,9 +221,9 @@ def origin_of(context: typer.Context, path: Path) -> "Origin":
     return Origin(path, renames(context.params["columns"]), table_format(context))
 
 
-def read_table(context: typer.Context, path: Path, time: str = "time") -> Any:
-    """The same, read."""
-    return origin_of(context, path).read(time)
+def read_table(context: typer.Context, path: Path, said: Mapping[str, Any]) -> Any:
+    """The same, read; `said` are the settings, of which the columns of times and patients are needed."""
+    return origin_of(context, path).read(said.get("time", "time"), said.get("subject", "subject_id"))
 
 
 def told(context: typer.Context) -> dict[str, Any]:

@@ -232,7 +232,7 @@ def _scored(job: ScoreJob, progress: Progress) -> "tuple[pl.DataFrame, list[Acco
         heard = part_of(progress, number / count, (number + 1) / count)
         heard("reading the model and the visits", 0.0)
         lab = LabScorer.of(next(labs))
-        table = origin.read(lab.reading.time) if table is None else table
+        table = origin.read(lab.reading.time, lab.reading.subject) if table is None else table
         new = read_new_visits(table, lab.reading, job.without).arrays
         refuse_known_values(new, job.out, job.visits, Path(job.model).resolve().parent)
         scored.append(lab.score(table, job.without, log, part_of(heard, 0.1, 1.0)))

@@ -200,8 +200,8 @@ class Origin:
     read_as: TableFormat = field(default_factory=TableFormat)  # how the source is written
     earlier: Path | None = None
 
-    def read(self, time: str = "time") -> pl.DataFrame:
-        """The visits; `time` is their column of times."""
+    def read(self, time: str = "time", subject: str = "subject_id") -> pl.DataFrame:
+        """The visits; `time` is their column of times, `subject` of patients."""
         if self.source is None:
             return load_pbc()
         told = self.read_as
@@ -213,6 +213,7 @@ class Origin:
             separator=told.separator,
             unit_of=told.units,
             time=time,
+            subject=subject,
         )
 
 
@@ -269,7 +270,7 @@ class EarlierRun:
                 f"the run's visits are no longer where they were ({source.name!r}). Put the file back, or use "
                 "safeimpute run with its new place."
             )
-        table = self.origin.read(settings.time)
+        table = self.origin.read(settings.time, settings.subject)
         labs = labs_asked(settings, table)
         prepared = prepare_targets(table, column_choice(settings), labs).values()
         if self.fingerprint not in [each.fingerprint for each in prepared]:

@@ -31,6 +31,12 @@ DATE = r"^\d{4}-\d{2}-\d{2}([ T].*)?$"
 KNOWN, DRAWN = "__known", "__drawn"  # LAB__known: when the value of LAB became known; LAB__drawn: when it was drawn
 RoleName = Literal["target", "lab", "attribute", "high_cardinality", "clock", "limit", "ignored"]
 ATTRIBUTE_NAMES = re.compile(r"age(_.*)?|sex|gender|race|ethnicity", re.IGNORECASE)
+# Names by which tables call a patient, a stay, a sample: such a column holds text, however it looks.
+IDENTIFIER_NAMES = re.compile(
+    r"(.*[^a-z])?(id|ids|mrn|pid|patnr|usubjid|subjid|pseudonym|(patient|subject|person|record|pat|case|stay|visit|"
+    r"encounter|admission|sample|specimen)[^a-z]*(id|nr|no|num|number|key)?)",
+    re.IGNORECASE,
+)
 LIMIT_REASON = "a limit of results that are no exact value; such a result is measured, never imputed"
 COMPANIONS: dict[str, tuple[RoleName, str]] = {
     KNOWN: ("clock", "when a value became known; used where only the past counts"),
@@ -38,6 +44,11 @@ COMPANIONS: dict[str, tuple[RoleName, str]] = {
     LOW: ("limit", LIMIT_REASON),
     HIGH: ("limit", LIMIT_REASON),
 }
+
+
+def names_an_identifier(name: str) -> bool:
+    """Whether a column's name says that it identifies a patient, a stay, a sample (`MRN`, `hadm_id`, `RecordID`)."""
+    return IDENTIFIER_NAMES.fullmatch(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip())) is not None
 
 
 def with_limits(frame: pl.DataFrame, labs: Iterable[str]) -> pl.DataFrame:

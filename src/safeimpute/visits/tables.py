@@ -1,16 +1,13 @@
 """Tables at the border: files and any dataframe in, the same kind of dataframe out; polars inside."""
 
 import csv
-import gzip
-import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import IO, Any, Literal
 
 import narwhals as nw
 import polars as pl
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 from pyarrow.lib import ArrowException
 
@@ -20,13 +17,14 @@ from safeimpute.visits.arrays import FloatArray
 from safeimpute.visits.checks import has_decimal_commas, numbers
 from safeimpute.visits.columns import DRAWN, KNOWN, with_limits
 from safeimpute.visits.dates import read_dates
+from safeimpute.visits.files.delimited import BYTES_PER_NUMBER, read_csv
 from safeimpute.visits.units import converted
 
 SUFFIXES = ".csv, .csv.gz, .parquet"
 # What a spreadsheet may take for the start of a formula, in its full-width and small forms too.
 STARTS = r"[=+\-@\u{FF1D}\u{FF0B}\u{FF0D}\u{FF20}\u{2212}\u{FE62}\u{FE63}\u{FE66}\u{FE6B}]"
 BLANK = r"[\s\p{C}\p{Z}]*"  # passed over by some programs: blanks, control and invisible characters
-BYTES_PER_NUMBER, BYTES_PER_TEXT = 8, 12
+BYTES_PER_TEXT = 12
 
 
 def read_visits(
@@ -38,10 +36,11 @@ def read_visits(
     separator: str = ",",
     unit_of: Mapping[str, str] | None = None,
     time: str = "time",
+    subject: str = "subject_id",
 ) -> pl.DataFrame:
     """Read a visits table from a csv or parquet file.
 
-    In a csv, patient identifiers stay text (007 is not 7) and dates are read later, by one rule.
+    In a csv, identifiers stay text (007 is not 7) and dates are read later, by one rule.
 
     Parameters
     ----------
@@ -59,6 +58,9 @@ def read_visits(
         {lab: unit} of labs that the file has in another unit of the catalogue; they are converted.
     time : str
         The column of visit times, after renaming; `date_format` is about it and about the clocks of labs.
+    subject : str
+        The column of patients, after renaming. It stays text, as do columns named like identifiers (`MRN`, `hadm_id`)
+        and those of which an entry begins with a zero.
 
     Returns
     -------
@@ -70,22 +72,24 @@ def read_visits(
     VisitsError
         The file cannot be read as a table, or not in this format.
     """
-    frame = rename_columns(_read_file(Path(source), columns or {}, separator), columns or {})
+    named = columns or {}
+    identifiers = {theirs for theirs, ours in named.items() if ours == subject} or {subject}
+    frame = rename_columns(_read_file(Path(source), identifiers, separator), named)
     if decimal == ",":
-        frame = with_decimal_commas(frame)
+        frame = with_decimal_commas(frame, subject)
     if date_format is not None:
         times = [each for each in frame.columns if each == time or each.endswith((KNOWN, DRAWN))]
         frame = frame.with_columns(read_dates(frame[each], date_format) for each in times)
     return converted(frame, unit_of or {})
 
 
-def _read_file(path: Path, columns: Mapping[str, str], separator: str) -> pl.DataFrame:
+def _read_file(path: Path, identifiers: Collection[str], separator: str) -> pl.DataFrame:
     if not path.is_file():
         raise VisitsError(f"no file at {path.name!r}. Check the path; readable are {SUFFIXES}.")
     name = path.name.lower()
     try:
         if name.endswith((".csv", ".csv.gz")):
-            return read_csv(path, columns, separator)
+            return read_csv(path, identifiers, separator)
         if name.endswith((".parquet", ".pq")):
             return read_parquet(path)
         raise VisitsError(f"{path.name!r} has no readable suffix. Readable are {SUFFIXES}.")
@@ -199,26 +203,6 @@ def _guarded(text: pl.Expr) -> pl.Expr:
     return pl.when(risky).then("'" + lines).otherwise(lines)
 
 
-def read_csv(path: Path, columns: Mapping[str, str], separator: str = ",") -> pl.DataFrame:
-    """A csv whose rows all have the columns that its header names; identifiers stay text."""
-    names = _first_row(path, separator)
-    _require_header(names, path.name, separator)
-    rows = _require_even(path, names, separator)
-    require_room_to_read(path.name, rows * len(names) * BYTES_PER_NUMBER)
-    identifiers = {theirs for theirs, ours in columns.items() if ours == "subject_id"} or {"subject_id"}
-    texts = {name: pl.String for name in names if name in identifiers}
-    return pl.read_csv(path, infer_schema_length=None, schema_overrides=texts, separator=separator)
-
-
-def _first_row(path: Path, separator: str) -> list[str]:
-    opener = gzip.open if path.name.lower().endswith(".gz") else open
-    with opener(path, "rt", encoding="utf-8-sig", newline="") as text:
-        names = next(csv.reader(text, delimiter=separator), [])
-    if not names:
-        raise VisitsError(f"{path.name!r} is empty, or begins with an empty line. Its first row names the columns.")
-    return names
-
-
 def read_parquet(path: Path) -> pl.DataFrame:
     """A parquet file that fits into memory."""
     facts = pa_parquet.read_metadata(path)
@@ -229,70 +213,11 @@ def read_parquet(path: Path) -> pl.DataFrame:
     return pl.read_parquet(path)
 
 
-def _require_header(names: list[str], file: str, separator: str) -> None:
-    """Names of columns, not data; where it may be data, nothing of it is shown."""
-    if len(names) == 1 and (other := [mark for mark in ",;\t|" if mark != separator and mark in names[0]]):
-        shown = {"\t": "tab"}.get(other[0], other[0])
-        raise VisitsError(
-            f"{file!r} has one column by the separator {separator!r}. If {shown!r} separates its columns, give "
-            f"--separator {shown!r} (and --decimal , where numbers have a comma)."
-        )
-    if unnamed := [number for number, name in enumerate(names, 1) if not name.strip()]:
-        raise VisitsError(
-            f"column {unnamed[0]} of {file!r} has no name. Name it; if it is a row index (pandas writes one), "
-            "save without it (index=False)."
-        )
-    if any(_looks_like_data(name) for name in names):
-        raise VisitsError(f"the first row of {file!r} looks like data, not column names. Add a header row.")
-    if len(set(names)) < len(names):
-        first = next(place for place, name in enumerate(names) if names.count(name) > 1)
-        second = names.index(names[first], first + 1)
-        raise VisitsError(f"columns {first + 1} and {second + 1} of {file!r} have the same name. Rename or drop one.")
-
-
-def _looks_like_data(name: str) -> bool:
-    try:
-        float(name.replace(",", "."))
-    except ValueError:
-        return bool(re.fullmatch(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}.*", name))
-    return True
-
-
-def _require_even(path: Path, names: list[str], separator: str) -> int:
-    """How many rows there are, all with as many cells as the header; polars would fill short ones up in silence."""
-    uneven = 0
-
-    def count(_: pa_csv.InvalidRow) -> str:
-        nonlocal uneven
-        uneven += 1
-        return "skip"
-
-    parsing = pa_csv.ParseOptions(
-        delimiter=separator, newlines_in_values=True, invalid_row_handler=count, ignore_empty_lines=True
-    )
-    wanted = pa_csv.ConvertOptions(
-        include_columns=names[:1], column_types={names[0]: pa.large_binary()}, check_utf8=False
-    )
-    reading = pa_csv.ReadOptions(
-        use_threads=False, block_size=2**20, encoding="latin1"
-    )  # any byte will do: only cells are counted
-    rows = 0
-    with pa_csv.open_csv(path, parse_options=parsing, convert_options=wanted, read_options=reading) as stream:
-        for batch in stream:
-            rows += batch.num_rows
-    if uneven:
-        raise VisitsError(
-            f"{uneven:,} of {rows + uneven:,} rows of {path.name!r} have more or fewer cells than the header's "
-            f"{len(names)} columns. Correct those rows; text that holds the separator belongs in quotes."
-        )
-    return rows
-
-
-def with_decimal_commas(frame: pl.DataFrame) -> pl.DataFrame:
+def with_decimal_commas(frame: pl.DataFrame, subject: str = "subject_id") -> pl.DataFrame:
     """Text columns of numbers with a decimal comma as numbers; with limits ("<5,0") they stay text, with a point."""
     changed = []
     for name, kind in frame.schema.items():
-        if kind == pl.String and name != "subject_id" and has_decimal_commas(frame[name], whole=True):
+        if kind == pl.String and name != subject and has_decimal_commas(frame[name], whole=True):
             text = frame[name].str.strip_chars().replace("", None).str.replace(",", ".")
             number = text.cast(pl.Float64, strict=False)
             changed.append(number if number.null_count() == text.null_count() else text)
