@@ -11,6 +11,7 @@ from safeimpute.errors import VisitsError
 from safeimpute.visits.arrays import FloatArray, IntArray, VisitArrays, mix
 from safeimpute.visits.dates import days as days
 from safeimpute.visits.dates import days_or_empty as days_or_empty
+from safeimpute.visits.limits import DECIMAL_COMMA, WHOLE, kinds_of_words
 
 NEAR_COPY_CORRELATION = 0.995
 NEAR_COPY_EQUAL_SHARE = 0.9
@@ -20,9 +21,6 @@ CHANGES_PER_PATIENT = 1.2  # levels a patient has on average; what hardly change
 LARGEST_FLOAT_ID = 1e15  # beyond it a number with a decimal point cannot tell neighbours apart
 LARGEST = 1e12  # no measured value is larger, in whatever unit
 FEWEST_VALUES = 6  # measured in a record; fewer may agree with another patient's by chance
-SIGN = r"(?:[<>≤≥]=?)?\s*"  # of a censored result
-DECIMAL_COMMA = rf"^\s*{SIGN}[+-]?\d*,\d+\s*$"
-NUMBER = rf"^\s*{SIGN}[+-]?\d+\s*$"
 NEEDED = ("target", "lab", "attribute")  # purposes of columns that were named or that a model reads
 
 
@@ -109,7 +107,9 @@ def has_decimal_commas(text: pl.Series, *, whole: bool = False) -> bool:
     commas = filled.str.contains(DECIMAL_COMMA)
     if not commas.any():
         return False
-    numbers = commas | filled.str.contains(NUMBER)
+    known = kinds_of_words(filled).is_null()
+    filled, commas = filled.filter(known), commas.filter(known)
+    numbers = commas | filled.str.contains(WHOLE)
     return bool(numbers.all()) if whole else int(numbers.sum()) > len(filled) / 2
 
 
@@ -120,12 +120,6 @@ def refuse_decimal_commas(text: pl.Series) -> None:
             f"column {text.name!r} holds numbers with a decimal comma. Read the file with --decimal , (and --separator "
             "where columns are not separated by commas), or decimal=',' of read_visits."
         )
-
-
-def mostly_numbers(text: pl.Series) -> bool:
-    """Whether more than half of a text's entries can be read as numbers."""
-    filled = len(text) - text.null_count()
-    return filled > 0 and (len(text) - text.cast(pl.Float64, strict=False).null_count()) > 0.5 * filled
 
 
 def _floats(column: pl.Series, purpose: str) -> FloatArray:

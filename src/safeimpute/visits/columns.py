@@ -1,12 +1,7 @@
-"""Which column of a user's table is what, why, and how to say otherwise; text of many levels and limits among them.
-
-A censored result ("<5", "> 1000") is measured, but known only by a limit: never a candidate and never an exact value.
-It stands as text in the lab's own column, or as a limit in LAB__low or LAB__high beside an empty cell.
-"""
+"""Which column of a user's table is what, why, and how to say otherwise; text of many levels among them."""
 
 import hashlib
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,14 +11,8 @@ import polars as pl
 from safeimpute.errors import VisitsError
 from safeimpute.visits import checks
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.visits.limits import HIGH, LOW, censored_rows, mostly_numbers, with_limits, words_by_kind
 
-LOW, HIGH = "__low", "__high"  # LAB__low: the value of LAB lies at or above it; LAB__high: at or below it
-BELOW = ("<", "≤", "⩽", "≦", "＜", "=<", "&lt;", "less than", "below", "under")
-ABOVE = (">", "≥", "⩾", "≧", "＞", "=>", "&gt;", "greater than", "more than", "above", "over")
-NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
-UNIT = r"(?:\s*[\p{L}%/°][^<>≤≥]{0,30})?"  # "< 5.0 mg/dL"
-LIMIT = rf"(?i)^\s*(?:{'|'.join((*BELOW, *ABOVE))})\s*(?:or equal to\s*)?=?\s*({NUMBER}){UNIT}\s*$"
-_BELOW = rf"(?i)^\s*(?:{'|'.join(BELOW)})"
 MOST_LEVELS = 20  # a text column with more distinct entries is no category
 ROWS_PER_LEVEL = 10  # on average; with fewer, a level says nothing about measuring
 SHARED_ROWS = 0.5  # at least this share of rows must have an entry that another patient has too
@@ -49,49 +38,6 @@ COMPANIONS: dict[str, tuple[RoleName, str]] = {
 def names_an_identifier(name: str) -> bool:
     """Whether a column's name says that it identifies a patient, a stay, a sample (`MRN`, `hadm_id`, `RecordID`)."""
     return IDENTIFIER_NAMES.fullmatch(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip())) is not None
-
-
-def with_limits(frame: pl.DataFrame, labs: Iterable[str]) -> pl.DataFrame:
-    """The table with limits written in these columns moved to LAB__low and LAB__high, the cells left empty."""
-    for lab in labs:
-        if lab in frame.columns and frame[lab].dtype in (pl.String, pl.Categorical, pl.Enum):
-            frame = _moved(frame, lab)
-    return frame
-
-
-def _moved(frame: pl.DataFrame, lab: str) -> pl.DataFrame:
-    text = frame[lab].cast(pl.String)
-    there = text.str.contains(LIMIT).fill_null(False)
-    if not there.any():
-        return frame
-    limit = text.str.extract(LIMIT, 1).cast(pl.Float64, strict=False)
-    below = text.str.contains(_BELOW).fill_null(False)
-    written = {lab + HIGH: there & below, lab + LOW: there & ~below}
-    nothing = pl.repeat(None, len(frame), dtype=pl.Float64, eager=True)
-    columns = [text.zip_with(~there, pl.repeat(None, len(frame), dtype=pl.String, eager=True)).alias(lab)]
-    for name, rows in written.items():
-        known = frame[name].cast(pl.Float64, strict=False) if name in frame.columns else nothing
-        columns.append(limit.zip_with(rows, known).alias(name))
-    return frame.with_columns(columns)
-
-
-def censored_rows(frame: pl.DataFrame, lab: str) -> BoolArray:
-    """Rows of a table, its limits moved, in which a lab has a limit; an exact value beside it counts for more."""
-    there = np.zeros(len(frame), dtype=bool)
-    for name in (lab + LOW, lab + HIGH):
-        if name in frame.columns:
-            filled = frame[name].cast(pl.Float64, strict=False).fill_nan(None)
-            there |= filled.is_not_null().to_numpy()
-    return there
-
-
-def censored_visits(rows: list[BoolArray], visit: IntArray, exact: BoolArray) -> BoolArray | None:
-    """Per visit and lab, whether all that was found is a limit (`rows` of each lab); None where no lab has any."""
-    found = np.zeros(exact.shape, dtype=bool)
-    for position, there in enumerate(rows):
-        found[visit[there], position] = True
-    found &= ~exact
-    return found if found.any() else None
 
 
 def clean_text(column: pl.Series) -> pl.Series:
@@ -182,6 +128,7 @@ class Columns:
     high_cardinality: dict[str, pl.Series] = field(default_factory=dict)
     roles: dict[str, ColumnRole] = field(default_factory=dict)  # of every column but patient and time
     censored: dict[str, BoolArray] = field(default_factory=dict)  # of every lab: rows with a limit
+    words: dict[str, dict[str, int]] = field(default_factory=dict)  # of labs: rows with a word, by its kind
 
     @property
     def labs(self) -> tuple[str, ...]:
@@ -208,6 +155,8 @@ def read_columns(frame: pl.DataFrame, choice: ColumnChoice, patient: IntArray, v
         columns.roles[name] = _numeric_role(name, values, choice, patient, visit)
     columns = _without_unmeasured(columns, choice)
     columns.censored = {name: censored_rows(exact, name) for name in columns.labs}
+    texts = [name for name in columns.labs if frame[name].dtype == pl.String]
+    columns.words = {name: counts for name in texts if (counts := words_by_kind(frame[name]))}
     return columns
 
 
@@ -216,9 +165,7 @@ def _without_limits(frame: pl.DataFrame, choice: ColumnChoice) -> pl.DataFrame:
     apart = {choice.subject, choice.time, *choice.attributes, *choice.exclude}
     named = {choice.target, *choice.labs}
     texts = [name for name, kind in frame.schema.items() if kind == pl.String and name not in apart]
-    return with_limits(
-        frame, [name for name in texts if name in named or checks.mostly_numbers(clean_text(frame[name]))]
-    )
+    return with_limits(frame, [name for name in texts if name in named or mostly_numbers(clean_text(frame[name]))])
 
 
 def _uses(choice: ColumnChoice) -> list[tuple[str, str]]:
@@ -248,7 +195,7 @@ def _read(column: pl.Series, choice: ColumnChoice, patient: IntArray, columns: C
         text = clean_text(column)
         if not named_attribute:
             checks.refuse_decimal_commas(text)
-        if checks.mostly_numbers(text) and not named_attribute:
+        if mostly_numbers(text) and not named_attribute:
             columns.numeric[name] = checks.numbers(text, "read as a lab, because most rows are numbers")
         elif named_attribute or text.n_unique() <= MOST_LEVELS:
             columns.categories[name] = text

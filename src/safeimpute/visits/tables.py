@@ -15,9 +15,10 @@ from safeimpute.errors import VisitsError
 from safeimpute.machine.resources import require_room_to_read
 from safeimpute.visits.arrays import FloatArray
 from safeimpute.visits.checks import has_decimal_commas, numbers
-from safeimpute.visits.columns import DRAWN, KNOWN, with_limits
+from safeimpute.visits.columns import DRAWN, KNOWN
 from safeimpute.visits.dates import read_dates
 from safeimpute.visits.files.delimited import BYTES_PER_NUMBER, read_csv
+from safeimpute.visits.limits import with_limits
 from safeimpute.visits.units import converted
 
 SUFFIXES = ".csv, .csv.gz, .parquet"

@@ -11,7 +11,8 @@ from safeimpute.settings import Settings
 from safeimpute.visits.arrays import FloatArray, VisitArrays
 from safeimpute.visits.catalogue import Conversion, Lab, load_catalogue, normal_unit
 from safeimpute.visits.checks import numbers
-from safeimpute.visits.columns import HIGH, LOW, ColumnChoice, with_limits
+from safeimpute.visits.columns import ColumnChoice
+from safeimpute.visits.limits import HIGH, LOW, with_limits
 
 Typical = tuple[float, float]  # what most values of a lab lie between, in the unit the model knows
 FEWEST, SMALLEST_SHARE = (5, 0.005)  # rows in another unit that make a mixture; fewer may be faults of single results

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from safeimpute.visits.columns import (
     ColumnChoice,
     ColumnRole,
     Columns,
-    censored_visits,
     high_cardinality_codes,
     high_cardinality_levels,
     named_lab,
@@ -25,6 +24,7 @@ from safeimpute.visits.columns import (
     read_columns,
 )
 from safeimpute.visits.dates import kind_of
+from safeimpute.visits.limits import censored_visits
 from safeimpute.visits.tables import to_polars
 
 __all__ = ["ColumnChoice", "ColumnRole", "Visits", "prepare_targets", "prepare_visits"]
@@ -48,6 +48,7 @@ class Visits:
     high_cardinality_levels: dict[
         str, tuple[str, ...]
     ]  # of each high-cardinality column, hashed, in the order of their codes
+    words: dict[str, dict[str, int]] = field(default_factory=dict)  # of labs: rows with a word ("not done"), by kind
 
     def __len__(self) -> int:
         return len(self.arrays)
@@ -196,6 +197,7 @@ def _assemble(frame: pl.DataFrame, choice: ColumnChoice, keys: RowKeys, columns:
         fingerprint=_fingerprint(arrays, levels_met),
         choice=choice,
         high_cardinality_levels=levels_met,
+        words=columns.words,
     )
 
 
