@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from safeimpute.cli import app
 from safeimpute.sources.writers.exported import whole_ids
 from safeimpute.visits.columns import ColumnChoice, names_an_identifier
+from safeimpute.visits.files.excel import write_excel
 from safeimpute.visits.new_visits import read_new_visits, reading_of
 from safeimpute.visits.tables import read_visits
 from safeimpute.visits.visits import Visits, prepare_visits, subject_names
@@ -26,7 +27,7 @@ KINDS = [
 def table(name: str = "ID") -> pl.DataFrame:
     """Three visits of each patient."""
     ids = [each for each in KINDS for _ in range(3)]
-    values = [5 + 0.37 * (place % 7) + place / 100 for place in range(len(ids))]
+    values = [round(5 + 0.37 * (place % 7) + place / 100, 3) for place in range(len(ids))]
     return pl.DataFrame({name: ids, "time": [float(place % 3 * 30) for place in range(len(ids))], "hba1c": values})
 
 
@@ -37,6 +38,9 @@ def given(kind: str, visits: pl.DataFrame, folder: Path) -> Any:
         mark = ";" if kind == "semicolon" else ","
         visits.to_pandas().to_csv(path, index=False, sep=mark)
         return read_visits(path, separator=mark, decimal="," if mark == ";" else ".", subject=name)
+    if kind == "xlsx":
+        write_excel(visits, folder / "v.xlsx")
+        return read_visits(folder / "v.xlsx", subject=name)
     if kind == "parquet":
         visits.write_parquet(folder / "v.parquet")
         return read_visits(folder / "v.parquet")
@@ -51,7 +55,9 @@ def prepared(visits: Any, name: str = "ID") -> Visits:
     return prepare_visits(visits, ColumnChoice("hba1c", subject=name))
 
 
-@pytest.mark.parametrize("kind", ["csv", "csv.gz", "semicolon", "parquet", "polars", "pandas", "categories", "arrow"])
+@pytest.mark.parametrize(
+    "kind", ["csv", "csv.gz", "semicolon", "xlsx", "parquet", "polars", "pandas", "categories", "arrow"]
+)
 def test_no_two_patients_become_one(kind: str, tmp_path: Path) -> None:
     whole = prepared(table())
     found = prepared(given(kind, table(), tmp_path))

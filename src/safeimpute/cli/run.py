@@ -71,6 +71,8 @@ def run(
         private_key(sign)  # a key that cannot sign is refused before the fit
     origin = opt.origin_of(context, visits)
     table = origin.read(settings.time, settings.subject)
+    if not quiet:
+        opt.say_what_was_read(origin)
     if delta and asks_for_several(settings, table.columns):
         raise OptionError("--delta shifts one lab by an amount in its unit: name one lab with --target.")
     asked = _asked(draws, delta, limit, covariate, mice=mice, measured=table, target=settings.target)

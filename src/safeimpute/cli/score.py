@@ -98,6 +98,8 @@ def _refuse_several(model: Path) -> None:
 
 def _say(account: "Account") -> None:
     """What came out and what it promises, in plain words."""
+    for line in account.read:
+        typer.echo(line)
     typer.echo(f"{account.visits:,} visits of {account.patients:,} patients")
     if account.ignored:
         typer.echo(f"Not used: {', '.join(account.ignored)} (unknown to the model)")

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -147,7 +147,10 @@ def _error(answer: Answer) -> SafeImputeError:
 
 
 def _accounts(answer: Answer) -> tuple[Account, ...]:
-    return tuple(Account(**told | {"ignored": tuple(told["ignored"])}) for told in answer["accounts"])
+    return tuple(
+        Account(**told | {"ignored": tuple(told["ignored"]), "read": tuple(told["read"])})
+        for told in answer["accounts"]
+    )
 
 
 # ---- what the child does
@@ -236,7 +239,9 @@ def _scored(job: ScoreJob, progress: Progress) -> "tuple[pl.DataFrame, list[Acco
         new = read_new_visits(table, lab.reading, job.without).arrays
         refuse_known_values(new, job.out, job.visits, Path(job.model).resolve().parent)
         scored.append(lab.score(table, job.without, log, part_of(heard, 0.1, 1.0)))
-    return pl.concat([part for part, _ in scored]), [account for _, account in scored], new
+    accounts = [account for _, account in scored]
+    accounts[0] = replace(accounts[0], read=tuple(origin.account.lines()))
+    return pl.concat([part for part, _ in scored]), accounts, new
 
 
 if __name__ == "__main__":

@@ -1,31 +1,22 @@
 """Tables at the border: files and any dataframe in, the same kind of dataframe out; polars inside."""
 
-import csv
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Literal
 
 import narwhals as nw
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pa_parquet
-from pyarrow.lib import ArrowException
 
 from safeimpute.errors import VisitsError
-from safeimpute.machine.resources import require_room_to_read
+from safeimpute.machine.options import make_table_format
 from safeimpute.visits.arrays import FloatArray
-from safeimpute.visits.checks import has_decimal_commas, numbers
-from safeimpute.visits.columns import DRAWN, KNOWN
-from safeimpute.visits.dates import read_dates
-from safeimpute.visits.files.delimited import BYTES_PER_NUMBER, read_csv
+from safeimpute.visits.checks import numbers
+from safeimpute.visits.files.opened import open_table
 from safeimpute.visits.limits import with_limits
-from safeimpute.visits.units import converted
 
-SUFFIXES = ".csv, .csv.gz, .parquet"
 # What a spreadsheet may take for the start of a formula, in its full-width and small forms too.
 STARTS = r"[=+\-@\u{FF1D}\u{FF0B}\u{FF0D}\u{FF20}\u{2212}\u{FE62}\u{FE63}\u{FE66}\u{FE6B}]"
 BLANK = r"[\s\p{C}\p{Z}]*"  # passed over by some programs: blanks, control and invisible characters
-BYTES_PER_TEXT = 12
 
 
 def read_visits(
@@ -38,19 +29,24 @@ def read_visits(
     unit_of: Mapping[str, str] | None = None,
     time: str = "time",
     subject: str = "subject_id",
+    window: str = "day",
+    lab_names: str | Path | None = None,
+    sheet: str | None = None,
+    notes: list[str] | None = None,
 ) -> pl.DataFrame:
-    """Read a visits table from a csv or parquet file.
+    """Read a visits table from a file, or from a folder of files with the same columns.
 
-    In a csv, identifiers stay text (007 is not 7) and dates are read later, by one rule.
+    Long tables (one row per result) and REDCap exports are known by their columns and made visits. Identifiers stay
+    text (007 is not 7): the column of patients, those named like identifiers, those with leading zeros.
 
     Parameters
     ----------
     source : path
-        A .csv, .csv.gz or .parquet file.
+        A .csv, .csv.gz, .parquet or .xlsx file, or a folder of such.
     columns : mapping, optional
         Renames columns: {their name: our name}.
     date_format : str, optional
-        How dates are written where it is not year first: `DD.MM.YYYY`, `MM/DD/YYYY HH:MM`; never guessed.
+        How visit times and clocks of labs are written where not year first: `DD.MM.YYYY`; never guessed.
     decimal : str
         Decimal mark of numbers written as text: a point or a comma.
     separator : str
@@ -58,59 +54,30 @@ def read_visits(
     unit_of : mapping, optional
         {lab: unit} of labs that the file has in another unit of the catalogue; they are converted.
     time : str
-        The column of visit times, after renaming; `date_format` is about it and about the clocks of labs.
+        The column of visit times, after renaming.
     subject : str
-        The column of patients, after renaming. It stays text, as do columns named like identifiers (`MRN`, `hadm_id`)
-        and those of which an entry begins with a zero.
-
-    Returns
-    -------
-    polars.DataFrame
-        The table, renamed and converted.
+        The column of patients, after renaming.
+    window : str
+        Which results of a long table make one visit: `day`, hours (`6h`), or the column that names the encounter.
+    lab_names : path, optional
+        csv file with what a long table calls its labs: columns `name`, `lab` and, where the table has none, `unit`.
+    sheet : str, optional
+        Sheet of an .xlsx file; the first that is not empty unless told.
+    notes : list of str, optional
+        What was done to the table is appended to it, in lines to print.
 
     Raises
     ------
     VisitsError
         The file cannot be read as a table, or not in this format.
     """
-    named = columns or {}
-    identifiers = {theirs for theirs, ours in named.items() if ours == subject} or {subject}
-    frame = rename_columns(_read_file(Path(source), identifiers, separator), named)
-    if decimal == ",":
-        frame = with_decimal_commas(frame, subject)
-    if date_format is not None:
-        times = [each for each in frame.columns if each == time or each.endswith((KNOWN, DRAWN))]
-        frame = frame.with_columns(read_dates(frame[each], date_format) for each in times)
-    return converted(frame, unit_of or {})
-
-
-def _read_file(path: Path, identifiers: Collection[str], separator: str) -> pl.DataFrame:
-    if not path.is_file():
-        raise VisitsError(f"no file at {path.name!r}. Check the path; readable are {SUFFIXES}.")
-    name = path.name.lower()
-    try:
-        if name.endswith((".csv", ".csv.gz")):
-            return read_csv(path, identifiers, separator)
-        if name.endswith((".parquet", ".pq")):
-            return read_parquet(path)
-        raise VisitsError(f"{path.name!r} has no readable suffix. Readable are {SUFFIXES}.")
-    except (pl.exceptions.PolarsError, ArrowException, OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        # The reader's own message may quote cells; only its kind is passed on.
-        raise VisitsError(
-            f"{path.name!r} cannot be read as the table its suffix says ({type(error).__name__}). "
-            "Check that the file is whole, comma-separated (or give --separator) and UTF-8, or save it as parquet."
-        ) from None
-
-
-def rename_columns(frame: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
-    """Map a user's column names to ours; an unknown or doubled name is an error."""
-    unknown = [name for name in columns if name not in frame.columns]
-    if unknown:
-        raise VisitsError(f"column mapping names {unknown[0]!r}, which the table does not have.")
-    renamed = [columns.get(name, name) for name in frame.columns]
-    if twice := [name for name in renamed if renamed.count(name) > 1]:
-        raise VisitsError(f"column mapping would make a second column {twice[0]!r}. Rename or drop the other.")
-    return frame.rename(dict(columns))
+    units = tuple(f"{lab}={unit}" for lab, unit in (unit_of or {}).items())
+    names = None if lab_names is None else str(lab_names)
+    written = {"date_format": date_format, "decimal": decimal, "separator": separator, "unit_of": units}
+    read_as = make_table_format(**written, window=window, lab_names=names, sheet=sheet)
+    opened = open_table(Path(source), columns or {}, read_as, time=time, subject=subject)
+    (notes if notes is not None else []).extend(opened.account.lines())
+    return opened.frame
 
 
 def to_polars(table: Any) -> pl.DataFrame:
@@ -202,24 +169,3 @@ def _guarded(text: pl.Expr) -> pl.Expr:
     lines = text.str.replace_all(rf"([\r\n]{BLANK})({STARTS})", "${1}'${2}")
     risky = text.str.contains(rf"^{BLANK}{STARTS}|^[\t\r\n]")
     return pl.when(risky).then("'" + lines).otherwise(lines)
-
-
-def read_parquet(path: Path) -> pl.DataFrame:
-    """A parquet file that fits into memory."""
-    facts = pa_parquet.read_metadata(path)
-    schema = facts.schema.to_arrow_schema()
-    numbers = sum(pa.types.is_primitive(field.type) for field in schema)
-    per_row = BYTES_PER_NUMBER * numbers + BYTES_PER_TEXT * (len(schema) - numbers)
-    require_room_to_read(path.name, facts.num_rows * per_row)
-    return pl.read_parquet(path)
-
-
-def with_decimal_commas(frame: pl.DataFrame, subject: str = "subject_id") -> pl.DataFrame:
-    """Text columns of numbers with a decimal comma as numbers; with limits ("<5,0") they stay text, with a point."""
-    changed = []
-    for name, kind in frame.schema.items():
-        if kind == pl.String and name != subject and has_decimal_commas(frame[name], whole=True):
-            text = frame[name].str.strip_chars().replace("", None).str.replace(",", ".")
-            number = text.cast(pl.Float64, strict=False)
-            changed.append(number if number.null_count() == text.null_count() else text)
-    return frame.with_columns(changed)

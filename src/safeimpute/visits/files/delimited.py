@@ -26,7 +26,7 @@ def read_csv(path: Path, identifiers: Collection[str], separator: str = ",") -> 
     which an entry would be another as a number (007).
     """
     names = _first_row(path, separator)
-    _require_header(names, path.name, separator)
+    require_names(names, path.name, separator)
     rows = _require_even(path, names, separator)
     require_room_to_read(path.name, rows * len(names) * BYTES_PER_NUMBER)
     text = pl.scan_csv(path, infer_schema=False, separator=separator)
@@ -45,7 +45,7 @@ def _first_row(path: Path, separator: str) -> list[str]:
     return names
 
 
-def _require_header(names: list[str], file: str, separator: str) -> None:
+def require_names(names: list[str], file: str, separator: str) -> None:
     """Names of columns, not data; where it may be data, nothing of it is shown."""
     if len(names) == 1 and (other := [mark for mark in ",;\t|" if mark != separator and mark in names[0]]):
         shown = {"\t": "tab"}.get(other[0], other[0])
