@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import polars as pl
@@ -80,6 +80,7 @@ class LabCheck(TypedDict):
     measured: int
     missing: int
     beyond_limit: int  # measured, but known only by a limit (<, >)
+    words: dict[str, int]  # rows with a word in place of a result, by its kind
     patients: int  # with a measured value
     fdr: float
     claim: str
@@ -98,6 +99,8 @@ class Check(TypedDict):
     merged_rows: int
     columns: dict[str, ColumnCheck]
     labs: dict[str, LabCheck]
+    findings: NotRequired[list[dict[str, str]]]  # of the file: column, what, and the flag that mends it
+    command: NotRequired[str]  # that reads the file as it was checked
 
 
 def check_table(
@@ -170,6 +173,7 @@ def check_lab(frame: Any, settings: Settings, *, tolerance: bool = True, beside:
         "measured": 0,
         "missing": 0,
         "beyond_limit": 0,
+        "words": {},
         "patients": 0,
         "fdr": settings.fdr,
         "claim": settings.claim,
@@ -186,6 +190,7 @@ def check_lab(frame: Any, settings: Settings, *, tolerance: bool = True, beside:
             "measured": int(measured.sum()),
             "missing": int((~measured & ~visits.arrays.target_censored).sum()),
             "beyond_limit": visits.censored.get(settings.target, 0),
+            "words": visits.words.get(settings.target, {}),
             "patients": len(np.unique(visits.arrays.patient[measured])),
         }
         require_known_units(settings, visits.arrays)

@@ -11,6 +11,7 @@ import polars as pl
 from safeimpute.errors import VisitsError
 from safeimpute.visits import checks
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.visits.faults import Faults
 from safeimpute.visits.limits import HIGH, LOW, censored_rows, mostly_numbers, with_limits, words_by_kind
 
 MOST_LEVELS = 20  # a text column with more distinct entries is no category
@@ -23,7 +24,7 @@ ATTRIBUTE_NAMES = re.compile(r"age(_.*)?|sex|gender|race|ethnicity", re.IGNORECA
 # Names by which tables call a patient, a stay, a sample: such a column holds text, however it looks.
 IDENTIFIER_NAMES = re.compile(
     r"(.*[^a-z])?(id|ids|mrn|pid|patnr|usubjid|subjid|pseudonym|(patient|subject|person|record|pat|case|stay|visit|"
-    r"encounter|admission|sample|specimen)[^a-z]*(id|nr|no|num|number|key)?)",
+    r"encounter|admission|sample|specimen|fall|proben?)[^a-z]*(id|nr|no|num|number|nummer|key)?)",
     re.IGNORECASE,
 )
 LIMIT_REASON = "a limit of results that are no exact value; such a result is measured, never imputed"
@@ -140,9 +141,20 @@ class Columns:
         return tuple(name for name in self.numeric if self.roles[name].role == "attribute")
 
 
-def read_columns(frame: pl.DataFrame, choice: ColumnChoice, patient: IntArray, visit: IntArray) -> Columns:
-    """Read every input column and say what it was taken for; `patient` and `visit` have one entry per row."""
-    columns = Columns()
+def note_unreadable(frame: pl.DataFrame, choice: ColumnChoice, faults: Faults) -> None:
+    """Note columns that cannot be read, of a table whose patients or times cannot be told."""
+    nobody = np.zeros(len(frame), np.int64)
+    read_columns(frame, choice, nobody, nobody, faults)
+
+
+def read_columns(
+    frame: pl.DataFrame, choice: ColumnChoice, patient: IntArray, visit: IntArray, faults: Faults | None = None
+) -> Columns:
+    """Read every input column and say what it was taken for; `patient` and `visit` have one entry per row.
+
+    Columns that cannot be read are noted and left out where `faults` are gathered, else refused.
+    """
+    columns, gathered = Columns(), Faults() if faults is None else faults
     checks.refuse_companion_uses(frame.columns, _companion_columns(frame), _uses(choice))
     for name in choice.exclude:
         columns.roles[name] = ColumnRole("ignored", "excluded by name", f"take {name} out of --exclude")
@@ -150,7 +162,10 @@ def read_columns(frame: pl.DataFrame, choice: ColumnChoice, patient: IntArray, v
     exact = _without_limits(frame, choice)
     for name in sorted(frame.columns):
         if name not in (choice.subject, choice.time) and name not in columns.roles:
-            _read(exact[name], choice, patient, columns)
+            with gathered.noted():
+                _read(exact[name], choice, patient, columns)
+    if faults is None:
+        gathered.refuse()
     for name, values in columns.numeric.items():
         columns.roles[name] = _numeric_role(name, values, choice, patient, visit)
     columns = _without_unmeasured(columns, choice)
@@ -197,6 +212,8 @@ def _read(column: pl.Series, choice: ColumnChoice, patient: IntArray, columns: C
             checks.refuse_decimal_commas(text)
         if mostly_numbers(text) and not named_attribute:
             columns.numeric[name] = checks.numbers(text, "read as a lab, because most rows are numbers")
+        elif text.null_count() == len(text) and not named_attribute:
+            columns.roles[name] = ColumnRole("ignored", "empty in every row")
         elif named_attribute or text.n_unique() <= MOST_LEVELS:
             columns.categories[name] = text
             columns.roles[name] = _category_role(text, named_attribute)

@@ -22,6 +22,7 @@ from safeimpute.visits.files.delimited import BYTES_PER_NUMBER, read_csv
 from safeimpute.visits.files.excel import read_excel
 from safeimpute.visits.files.long_results import long_columns, read_lab_names, visits_of_results
 from safeimpute.visits.files.redcap import is_redcap, visits_of_redcap
+from safeimpute.visits.limits import DECIMAL_COMMA
 from safeimpute.visits.units import converted
 
 SUFFIXES = ".csv, .csv.gz, .parquet, .xlsx"
@@ -155,8 +156,13 @@ def with_decimal_commas(frame: pl.DataFrame, apart: Collection[str]) -> pl.DataF
     """
     changed = []
     for name, kind in frame.schema.items():
-        if kind == pl.String and name not in apart and has_decimal_commas(frame[name], whole=True):
-            text = frame[name].str.strip_chars().replace("", None).str.replace(",", ".")
+        if kind == pl.String and name not in apart and _has_commas(frame[name]):
+            text = frame[name].str.strip_chars().replace("", None)
+            text = text.str.replace(",", ".").zip_with(text.str.contains(DECIMAL_COMMA).fill_null(False), text)
             number = text.cast(pl.Float64, strict=False)
             changed.append(number if number.null_count() == text.null_count() else text)
     return frame.with_columns(changed)
+
+
+def _has_commas(text: pl.Series) -> bool:
+    return has_decimal_commas(text) or has_decimal_commas(text, whole=True)
