@@ -132,6 +132,18 @@ def test_words_that_tell_of_a_result_and_operators_are_limits(tmp_path: Path) ->
     assert table["glucose" + LOW].to_list() == [-np.inf, None, None]
 
 
+def test_imputed_values_are_no_results(tmp_path: Path) -> None:
+    head = "person_id,measurement_date,measurement_concept_id,value_as_number,measurement_type_concept_id,"
+    text = head + "measurement_source_value,unit_source_value\n1,2024-01-01,3004501,90,32817,a,mg/dL\n"
+    text += "1,2024-01-02,3004501,91,32882,b,mg/dL\n1,2024-01-03,3004501,92,32817,SAFEIMPUTE//LAB//glucose,mg/dL\n"
+    notes: list[str] = []
+    assert read_visits(written(tmp_path, text), notes=notes)["glucose"].to_list() == [90]
+    assert "2  imputed, not measured" in "\n".join(notes)
+    own = "subject_id,time,lab,unit,value,risk,cutoff,released\n" + "1,2024-01-01,glucose,mg/dL,90,0.1,0.2,true\n" * 3
+    with pytest.raises(VisitsError, match="holds imputed values"):
+        read_visits(written(tmp_path, own))
+
+
 def test_wide_tables_are_no_long_ones(tmp_path: Path) -> None:
     text = "subject_id,time,code,hba1c\n1,1,a,7\n1,2,b,8\n"
     assert read_visits(written(tmp_path, text)).columns == ["subject_id", "time", "code", "hba1c"]

@@ -197,16 +197,14 @@ def _score(job: ScoreJob, progress: Progress) -> list[Account]:
         )
         return [account]
     from safeimpute.machine.files import disk_faults, sha256_of
-    from safeimpute.visits.imputations import record_released
-    from safeimpute.visits.tables import write_csv
+    from safeimpute.visits.imputations import at_usual_precision, record_released
+    from safeimpute.visits.tables import write_table
 
     table, accounts, new = _scored(job, part_of(progress, 0.0, 0.95))
     progress("writing the table", 0.95)
     with disk_faults(job.out):
-        if job.out.suffix == ".csv":
-            write_csv(table, job.out)
-        else:
-            table.write_parquet(job.out)
+        plain = job.out.suffix == ".parquet"
+        write_table(table if plain else at_usual_precision(table), job.out)
     if warning := record_released(job.out, sha256_of(job.out), table, new):
         sys.stderr.write(f"safeimpute: {warning}\n")
     return accounts

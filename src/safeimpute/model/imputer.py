@@ -12,6 +12,7 @@ from safeimpute.errors import GuaranteeRefused, NotFittedError, SafeImputeError,
 from safeimpute.machine.progress import Progress, silent
 from safeimpute.machine.state import Checkpoint
 from safeimpute.model.filling import (
+    Fill,
     Form,
     columns_added,
     completed,
@@ -143,7 +144,7 @@ class SafeImputer(Parameterised):
         decide_labs(labs, self.settings_)
         return like(pl.concat([imputed(lab) for lab in labs.values()]), visits)
 
-    def transform(self, visits: Any) -> Any:
+    def transform(self, visits: Any, fill: Fill = "released") -> Any:
         """The visits with released values filled in; `<target>_released` flags them.
 
         Another table than the fitted one is imputed through the frozen model, which knows no patient of a fold it
@@ -157,6 +158,9 @@ class SafeImputer(Parameterised):
         ----------
         visits : table
             The table the imputer was fitted on, or any with its columns.
+        fill : "released" or "all"
+            all: every missing value, for tools that take no hole; `<target>__measured` and `<target>__promised` say
+            which were measured and which imputed ones are released. Nothing is promised of the others.
         """
         labs, frame = self._current(), to_polars(visits)
         try:
@@ -164,10 +168,10 @@ class SafeImputer(Parameterised):
         except (GuaranteeRefused, VisitsError):  # another table; as new visits it may do
             filled = frame
             for scorer in self.scorer().labs.values():
-                filled = filled_new(scorer, frame, filled)
+                filled = filled_new(scorer, frame, filled, fill)
         else:
             decide_labs(labs, self.settings_)
-            filled = fill_labs(labs, frame)
+            filled = fill_labs(labs, frame, fill)
         return like(filled, visits) if self._output == "default" else as_kind(filled, self._output, visits)
 
     def fit_transform(self, visits: Any, y: None = None) -> Any:  # noqa: ARG002

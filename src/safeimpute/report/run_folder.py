@@ -70,12 +70,19 @@ class Manifest(TypedDict):
 
 
 def write_run(
-    folder: Path, tables: Mapping[str, pl.DataFrame], summary: RunSummary | LabsSummary, manifest: Manifest
+    folder: Path,
+    tables: Mapping[str, pl.DataFrame],
+    summary: RunSummary | LabsSummary,
+    manifest: Manifest,
+    in_csv: Mapping[str, pl.DataFrame],
 ) -> None:
-    """Write the results of a run, and how it came about, into a folder that is not finished yet."""
+    """Write the results of a run, and how it came about, into a folder that is not finished yet.
+
+    `in_csv` are the tables whose csv has another form, values as labs report them.
+    """
     for name, table in tables.items():
         table.write_parquet(folder / f"{name}.parquet")
-        write_csv(table, folder / f"{name}.csv")
+        write_csv(in_csv.get(name, table), folder / f"{name}.csv")
     write_json(summary, folder / "summary.json")
     write_json(manifest, folder / "run.json")
 

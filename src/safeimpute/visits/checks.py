@@ -227,8 +227,9 @@ def refuse_filled_in(columns: Iterable[str], target: str, exclude: Sequence[str]
     """The table that `transform` gives back holds imputed values, which must not pass as measured: of any column."""
     there = set(columns)
     for name in sorted(there | {target}):
-        flag = f"{name}_released"
-        if flag in there and flag not in exclude and name not in exclude:
+        flags = [flag for flag in (f"{name}_released", f"{name}__promised") if flag in there and flag not in exclude]
+        if flags and name not in exclude:
+            flag = flags[0]
             raise VisitsError(
                 f"column {flag!r} says which values of {name!r} were imputed; they would count as measured here. Empty "
                 f"{name!r} where it is true and drop the column, or exclude it if all values are measured."

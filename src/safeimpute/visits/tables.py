@@ -9,8 +9,9 @@ import polars as pl
 
 from safeimpute.errors import VisitsError
 from safeimpute.machine.options import make_table_format
-from safeimpute.visits.arrays import FloatArray
+from safeimpute.visits.arrays import BoolArray, FloatArray
 from safeimpute.visits.checks import numbers
+from safeimpute.visits.files.excel import write_excel
 from safeimpute.visits.files.opened import open_table
 from safeimpute.visits.limits import with_limits
 
@@ -134,21 +135,35 @@ def like(frame: pl.DataFrame, table: Any) -> Any:
     return frame
 
 
-def fill_in(frame: pl.DataFrame, lab: str, value: FloatArray) -> pl.DataFrame:
-    """The table with one lab filled in from `value` (NaN: not released), and a column that says where.
+def fill_in(frame: pl.DataFrame, lab: str, value: FloatArray, promised: BoolArray | None = None) -> pl.DataFrame:
+    """The table with one lab filled in from `value` (NaN: nothing to fill in), and columns that say where.
 
-    Measured values are never changed; a column in which limits are written ("<5") stays text.
+    `LAB_released` says which values are filled in; where all are (`promised` says which of them are released),
+    `LAB__measured` and `LAB__promised` do. Measured values are never changed; a column in which limits are written
+    ("<5") stays text.
     """
-    name = f"{lab}_released"
-    if name in frame.columns:
-        raise VisitsError(f"the table already has a column {name!r}, which transform would overwrite. Rename it.")
-    released = pl.Series(value).fill_nan(None)
+    imputed = pl.Series(value).fill_nan(None)
+    there = imputed.is_not_null()
+    flags = {f"{lab}_released": there}
+    if promised is not None:
+        flags = {f"{lab}__measured": ~there & frame[lab].is_not_null(), f"{lab}__promised": pl.Series(promised) & there}
+    if taken := [name for name in flags if name in frame.columns]:
+        raise VisitsError(f"the table already has a column {taken[0]!r}, which transform would overwrite. Rename it.")
     exact = with_limits(frame, [lab])[lab]
-    measured = pl.Series(numbers(exact, "target")).fill_nan(None)
-    filled = measured.fill_null(released)
+    filled = pl.Series(numbers(exact, "target")).fill_nan(None).fill_null(imputed)
     if exact.null_count() > frame[lab].null_count():
-        filled = frame[lab].cast(pl.String).zip_with(released.is_null(), released.cast(pl.String))
-    return frame.with_columns(filled.alias(lab), released.is_not_null().alias(name))
+        filled = frame[lab].cast(pl.String).zip_with(imputed.is_null(), imputed.cast(pl.String))
+    return frame.with_columns(filled.alias(lab), **flags)
+
+
+def write_table(table: pl.DataFrame, path: Path) -> None:
+    """As the suffix says: parquet, csv or Excel."""
+    if path.suffix == ".csv":
+        write_csv(table, path)
+    elif path.suffix == ".xlsx":
+        write_excel(table, path)
+    else:
+        table.write_parquet(path)
 
 
 def write_csv(table: pl.DataFrame, path: Path | IO[bytes]) -> None:

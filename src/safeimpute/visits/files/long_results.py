@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from safeimpute.errors import OptionError, VisitsError
-from safeimpute.visits import checks
+from safeimpute.visits import checks, marks
 from safeimpute.visits.catalogue import Catalogue, normal_name, normal_unit
 from safeimpute.visits.columns import ATTRIBUTE_NAMES, names_an_identifier
 from safeimpute.visits.files.account import Account
@@ -87,8 +87,28 @@ def long_columns(frame: pl.DataFrame, subject: str, time: str) -> LongColumns | 
         return None
     if frame[code].n_unique() > max(2, len(frame) // 2):
         return None
+    _refuse_imputed(frame.columns)
     number = first(NUMBERS)
     return LongColumns(patient, when, code, result, None if number == result else number, first(UNITS))
+
+
+def _refuse_imputed(columns: Collection[str]) -> None:
+    """Our own tables have one row per imputed value: nobody measured what stands in them."""
+    if {"lab", "value", "released", "cutoff"} <= set(columns) or {"lab", "value", "draw"} <= set(columns):
+        raise VisitsError(
+            "the table holds imputed values (columns lab, value and released or draw), not measured results. Give the "
+            "table they were imputed from."
+        )
+
+
+def _imputed(frame: pl.DataFrame) -> pl.Expr:
+    """Rows that carry the mark of an imputed value, by whichever program wrote them."""
+    texts = [name for name, kind in frame.schema.items() if kind == pl.String]
+    marked = [pl.col(name).str.starts_with(marks.SOURCE).fill_null(False) for name in texts]
+    if "measurement_type_concept_id" in frame.columns:
+        kind = pl.col("measurement_type_concept_id").cast(pl.Int64, strict=False)
+        marked.append(kind.is_in(marks.ALGORITHMS).fill_null(False))
+    return pl.any_horizontal(pl.lit(False), *marked)
 
 
 def read_lab_names(path: str | None) -> dict[str, tuple[str, str | None]]:
@@ -150,7 +170,8 @@ def _rows(frame: pl.DataFrame, where: LongColumns, window: str, account: Account
         sign = pl.col("operator_concept_id").cast(pl.Int64, strict=False)
         columns["result"] = sign.replace_strict(OPERATORS, default="", return_dtype=pl.String) + columns["result"]
     number = pl.col(where.number).cast(pl.Float64, strict=False) if where.number else pl.lit(None, pl.Float64)
-    rows = frame.select(**columns, number=number, row=pl.int_range(pl.len()))
+    rows = frame.select(**columns, number=number, row=pl.int_range(pl.len()), imputed=_imputed(frame))
+    rows = account.keep(rows, ~pl.col("imputed"), "imputed, not measured").drop("imputed")
     rows = rows.with_columns(pl.col("code", "result", *(["unit"] if where.unit else [])).str.strip_chars())
     for column, reason in (("patient", "no patient"), ("time", "no time"), ("code", "no code or name")):
         rows = account.keep(rows, pl.col(column).str.strip_chars().fill_null("") != "", reason)
