@@ -1,5 +1,6 @@
 """Out again: every value filled in and marked, values as the lab reports them, Excel where it is asked for."""
 
+from datetime import date, datetime
 from pathlib import Path
 
 import polars as pl
@@ -9,7 +10,7 @@ from typer.testing import CliRunner
 import safeimpute as si
 from helpers.scored_cohorts import fit_visits, new_visits
 from safeimpute.cli import app
-from safeimpute.errors import OptionError, VisitsError
+from safeimpute.errors import NotFittedError, OptionError, VisitsError
 from safeimpute.machine.options import TableFormat
 from safeimpute.model.filling import as_reported, fill_labs
 from safeimpute.visits.columns import ColumnChoice
@@ -85,3 +86,35 @@ def test_score_writes_excel_and_csv_as_reported(fitted: si.SafeImputer, visits: 
     exact = pl.read_parquet(tmp_path / "scored.parquet")["value"]
     assert exact.round(1).to_list() == plain["value"].to_list()
     assert exact.to_list() != plain["value"].to_list()
+
+
+def test_a_summary_in_words_and_a_picture(fitted: si.SafeImputer, visits: pl.DataFrame) -> None:
+    said = fitted.summary()
+    assert said["target"] == "hba1c (%)"
+    assert int(said["released"].replace(",", "")) == fitted.impute(visits)["released"].sum()
+    assert said["promise"]
+    figure = fitted.plot()
+    (panel,) = figure.axes
+    assert panel.get_xlabel() == "Risk of hba1c"
+    assert sum(patch.get_height() for patch in panel.patches) == len(fitted.impute(visits))
+    with pytest.raises(NotFittedError):
+        si.SafeImputer(target="hba1c", tolerance=0.5, fdr=0.1).summary()
+
+
+def test_a_pipeline_of_a_table_with_dates_and_text(visits: pl.DataFrame) -> None:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+    from sklearn.pipeline import make_pipeline
+
+    days = pl.duration(days=pl.col("time")) + pl.lit(datetime(2001, 1, 1))
+    table = visits.with_columns(time=days, birth=pl.lit(date(1960, 1, 1)), known=pl.lit(True), note=pl.lit("a b"))
+    imputer = si.SafeImputer(target="hba1c", tolerance=0.8, fdr=0.3, best={"folds": 3, "effort": "light"})
+    model = make_pipeline(imputer.set_output(transform="numbers"), HistGradientBoostingRegressor(max_iter=5))
+    given = table.to_pandas()
+    model.fit(given, given["age"])
+    assert len(model.predict(given)) == len(given)
+    names = imputer.get_feature_names_out().tolist()
+    numbers = imputer.transform(given)
+    assert numbers.columns.tolist() == names
+    assert {"time", "birth", "known", "hba1c", "hba1c_released"} <= set(names)
+    assert not {"subject_id", "note", "sex"} & set(names)
+    assert numbers["birth"].iloc[0] == (date(1960, 1, 1) - date(1970, 1, 1)).days

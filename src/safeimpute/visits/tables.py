@@ -113,6 +113,18 @@ def as_kind(frame: pl.DataFrame, kind: Literal["pandas", "polars"], table: Any) 
     return _as_pandas(frame, table)
 
 
+def numbers_only(frame: pl.DataFrame, subject: str) -> pl.DataFrame:
+    """Numbers, truth values as 1 and 0, dates and moments as days since 1970; identifiers and text left out."""
+    columns = []
+    for name, kind in frame.schema.items():
+        if isinstance(kind, pl.Date | pl.Datetime):
+            moment = pl.col(name).cast(pl.Datetime("us")).dt.epoch("us")
+            columns.append((moment / 86_400_000_000).alias(name))
+        elif (kind.is_numeric() or kind == pl.Boolean) and name != subject:
+            columns.append(pl.col(name).cast(pl.Float64))
+    return frame.select(columns)
+
+
 def _as_pandas(frame: pl.DataFrame, table: Any) -> Any:
     """Rows of a filled table stay where they were."""
     converted = frame.to_pandas()
