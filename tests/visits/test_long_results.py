@@ -2,6 +2,7 @@
 
 import json
 import time
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,14 @@ def test_words_that_tell_of_a_result_and_operators_are_limits(tmp_path: Path) ->
     text = "patient,time,test,result,unit\n1,1,glucose,see comment,mg/dL\n1,2,glucose,90,mg/dL\n2,1,glucose,95,mg/dL\n"
     table = read_visits(written(tmp_path, text))
     assert table["glucose" + LOW].to_list() == [-np.inf, None, None]
+
+
+def test_when_a_result_became_known_is_kept(tmp_path: Path) -> None:
+    text = "patient,charttime,storetime,test,result,unit\n1,2024-01-01 08:00,2024-01-03 09:30,glucose,90,mg/dL\n"
+    text += "1,2024-01-01 08:00,,hba1c,7,%\n2,2024-01-02 08:00,2024-01-02 09:00,glucose,91,mg/dL\n"
+    table = read_visits(written(tmp_path, text))
+    assert table["glucose__known"].to_list() == [datetime(2024, 1, 3, 9, 30), datetime(2024, 1, 2, 9)]
+    assert table.get_column("hba1c__known", default=None) is None
 
 
 def test_imputed_values_are_no_results(tmp_path: Path) -> None:

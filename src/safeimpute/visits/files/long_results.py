@@ -15,7 +15,8 @@ import polars as pl
 from safeimpute.errors import OptionError, VisitsError
 from safeimpute.visits import checks, marks
 from safeimpute.visits.catalogue import Catalogue, normal_name, normal_unit
-from safeimpute.visits.columns import ATTRIBUTE_NAMES, names_an_identifier
+from safeimpute.visits.columns import ATTRIBUTE_NAMES, KNOWN, names_an_identifier
+from safeimpute.visits.dates import kind_of
 from safeimpute.visits.files.account import Account
 from safeimpute.visits.limits import DECIMAL_COMMA, HIGH, LOW, UNDETECTED, kinds_of_words, with_limits
 
@@ -37,6 +38,7 @@ TIMES = (
     "time", "charttime", "collectiontime", "specimendatetime", "drawn", "datetime", "effectivedatetime", "lbdtc",
     "measurementdatetime", "measurementdate", "collectiondate", "labdate", "date", "datum", "resulttime", "resultdate",
 )  # fmt: skip
+KNOWN_TIMES = ("storetime", "resultedtime", "reporttime", "verifiedtime", "availabletime", "resulttime")
 CODES = (
     "loinc", "loinccode", "itemid", "measurementconceptid", "code", "testcode", "lbtestcd", "lbloinc", "test",
     "testname", "analyte", "parameter", "labname", "lab", "component", "lbtest", "label", "analysis", "name",
@@ -50,6 +52,7 @@ NUMBERS = ("valuenum", "valueasnumber", "numericresult", "valuenumeric", "lbstre
 OPERATORS = {4171756: "<", 4171754: "<=", 4172704: ">", 4171755: ">="}  # OMOP's, in operator_concept_id
 UNITS = ("unit", "units", "valueuom", "uom", "unitsourcevalue", "lborresu", "lbstresu", "resultunit", "einheit")
 ELAPSED = r"^\d{1,4}:[0-5]\d$"  # hours and minutes since some start
+MICROSECONDS = 86_400_000_000  # of a day
 MOST_LABS = 300
 FEWEST_PATIENTS = 2  # a name met in fewer is no lab
 MOST_OUTSIDE = 0.5  # beyond this share of a lab outside what is possible, its unit is another
@@ -66,10 +69,11 @@ class LongColumns:
     result: str
     number: str | None
     unit: str | None
+    known: str | None  # when a result became known
 
     @property
     def used(self) -> set[str | None]:
-        return {self.patient, self.time, self.code, self.result, self.number, self.unit}
+        return {self.patient, self.time, self.code, self.result, self.number, self.unit, self.known}
 
 
 def long_columns(frame: pl.DataFrame, subject: str, time: str) -> LongColumns | None:
@@ -88,8 +92,10 @@ def long_columns(frame: pl.DataFrame, subject: str, time: str) -> LongColumns | 
     if frame[code].n_unique() > max(2, len(frame) // 2):
         return None
     _refuse_imputed(frame.columns)
-    number = first(NUMBERS)
-    return LongColumns(patient, when, code, result, None if number == result else number, first(UNITS))
+    number, known = first(NUMBERS), first(KNOWN_TIMES)
+    if known is not None and (known == when or kind_of(frame[known]) != kind_of(frame[when])):
+        known = None
+    return LongColumns(patient, when, code, result, None if number == result else number, first(UNITS), known)
 
 
 def _refuse_imputed(columns: Collection[str]) -> None:
@@ -152,6 +158,9 @@ def visits_of_results(
     wide = wide.join(attributes, on="patient", how="left", maintain_order="left")
     first = (wide["day"] if elapsed else frame[where.time][wide["row"]]).alias(time)
     patient = frame[where.patient][wide["row"]].alias(subject)
+    if kind_of(first) == "dates":
+        moments = (pl.col(f"^.*{KNOWN}$") * MICROSECONDS).round().cast(pl.Int64).cast(pl.Datetime("us"))
+        wide = wide.with_columns(moments) if where.known else wide
     account.say(f"{len(frame):,} results made {len(wide):,} visits ({_window_in_words(window)})")
     return pl.DataFrame([patient, first, *wide.drop("patient", "visit", "row", "day").get_columns()]), account
 
@@ -182,6 +191,9 @@ def _rows(frame: pl.DataFrame, where: LongColumns, window: str, account: Account
     elapsed = given.dtype == pl.String and bool(given.str.strip_chars().str.contains(ELAPSED).all())
     if elapsed and len(given):
         account.say("times such as 07:30 were read as hours and minutes since each patient's start")
+    if where.known:
+        known = pl.Series(checks.days_or_empty(frame[where.known].gather(rows["row"])), nan_to_null=True)
+        rows = rows.with_columns(known=known)
     return rows.with_columns(day=_elapsed(given) if elapsed else pl.Series(checks.days(given))), elapsed
 
 
@@ -324,15 +336,17 @@ def _wide(rows: pl.DataFrame, account: Account) -> pl.DataFrame:
     """One row per visit: of each lab the last value, the mean of several at one moment, or a limit."""
     key = ["patient", "visit"]
     exact = rows.filter(pl.col("value").is_not_null())
+    known = {"known": pl.col("known").max()} if "known" in rows.columns else {}
     last = exact.filter(pl.col("day") == pl.col("day").max().over(*key, "lab")).sort("value")
-    values = last.group_by(*key, "lab", maintain_order=True).agg(value=pl.col("value").mean(), rows=pl.len())
+    values = last.group_by(*key, "lab", maintain_order=True).agg(value=pl.col("value").mean(), rows=pl.len(), **known)
     account.count("an earlier result of the same visit and lab", len(exact) - len(last))
     account.count("several at one moment, of which the mean counts", int((values["rows"] - 1).sum()))
     limits = rows.filter(pl.col("value").is_null()).join(values, on=[*key, "lab"], how="anti")
     limits = limits.group_by(*key, "lab").agg(low=pl.col("low").max(), high=pl.col("high").min())
     at = rows.sort("day", "row").group_by(key, maintain_order=True).agg(pl.col("day", "row").last())
     wide = at.sort("patient", "day", "visit")
-    for table, column, ending in ((values, "value", ""), (limits, "low", LOW), (limits, "high", HIGH)):
+    cells_of = [(values, "value", ""), (limits, "low", LOW), (limits, "high", HIGH)]
+    for table, column, ending in [*cells_of, *([(values, "known", KNOWN)] if known else [])]:
         some = table.filter(pl.col(column).is_not_null()).with_columns(pl.col("lab") + ending)
         if len(some):
             labs = some["lab"].unique().sort().to_list()
