@@ -131,3 +131,20 @@ def test_check_takes_them_as_any_table(kind: str, tmp_path: Path) -> None:
     said = CliRunner().invoke(app, ["check", str(source)])
     assert said.exit_code == 0, said.output
     assert "6 visits of 3 patients in 6 rows" in said.output
+
+
+def test_columns_called_like_patterns_are_refused(tmp_path: Path) -> None:
+    """They would stand for all columns: a crash before, or other cells in their place."""
+    for name in ("*", "^.*$"):
+        (tmp_path / "v.csv").write_text(f"subject_id,time,hba1c,{name}\na,1,7,x\n", encoding="utf-8")
+        with pytest.raises(VisitsError, match="Rename it"):
+            read_visits(tmp_path / "v.csv")
+        with pytest.raises(VisitsError, match="Rename it"):
+            prepare_visits(visits().with_columns(pl.lit(1).alias(name)), ColumnChoice("hba1c"))
+
+
+def test_check_of_a_table_without_rows_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "v.csv").write_text("subject_id,time,hba1c\n", encoding="utf-8")
+    said = CliRunner().invoke(app, ["check", str(tmp_path / "v.csv")])
+    assert isinstance(said.exception, VisitsError)
+    assert "no rows" in str(said.exception)

@@ -28,7 +28,7 @@ from safeimpute.selection.what_if import LEVELS, tolerances_around
 from safeimpute.settings import ClaimName, Settings
 from safeimpute.tolerance import Tolerance
 from safeimpute.visits.catalogue import load_catalogue
-from safeimpute.visits.checks import require_columns
+from safeimpute.visits.checks import require_columns, require_rows
 from safeimpute.visits.columns import ColumnRole, read_columns
 from safeimpute.visits.imputations import refuse_known_values
 from safeimpute.visits.lab_settings import settings_of_one, tolerances_of
@@ -140,6 +140,7 @@ def labs_with_holes(frame: pl.DataFrame, settings: Settings) -> tuple[str, ...]:
 def _columns(frame: pl.DataFrame, settings: Settings, target: str) -> tuple[Mapping[str, ColumnRole], int, int]:
     """What every column is taken for, and how many visits and patients there are."""
     require_columns(frame, [settings.subject, settings.time], "needed in every visits table")
+    require_rows(frame)
     choice = replace(column_choice(settings), target=target)
     keys = row_keys(frame, choice)
     roles = read_columns(frame, choice, keys.patient, keys.visit).roles

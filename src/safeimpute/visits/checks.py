@@ -36,6 +36,12 @@ def require_columns(frame: pl.DataFrame, names: Iterable[str], purpose: str) -> 
             )
 
 
+def refuse_patterns(columns: Iterable[str]) -> None:
+    """A name such as * or ^.*$ would be taken for a pattern of names by the library that holds the table."""
+    if any(name == "*" or (name.startswith("^") and name.endswith("$")) for name in columns):
+        raise VisitsError("a column is called '*', or its name begins with ^ and ends with $. Rename it.")
+
+
 def require_header(columns: Sequence[str], needed: Sequence[str]) -> None:
     """Refuse a table none of whose needed columns is there: its first row may be data, so no name of it is shown."""
     if not set(needed) & set(columns):
@@ -43,6 +49,11 @@ def require_header(columns: Sequence[str], needed: Sequence[str]) -> None:
             f"none of the columns {', '.join(map(repr, needed))} is among the table's {len(columns)} columns (not "
             "shown: they may be a first row of data). Add a header row, or map the names with --columns."
         )
+
+
+def require_rows(frame: pl.DataFrame) -> None:
+    if frame.is_empty():
+        raise VisitsError("the table has no rows. Give at least a few dozen visits with a measured target.")
 
 
 def require_identifiers(column: pl.Series) -> None:

@@ -10,7 +10,7 @@ import polars as pl
 from safeimpute.errors import VisitsError
 from safeimpute.machine.options import make_table_format
 from safeimpute.visits.arrays import BoolArray, FloatArray
-from safeimpute.visits.checks import numbers
+from safeimpute.visits.checks import numbers, refuse_patterns
 from safeimpute.visits.files.excel import write_excel
 from safeimpute.visits.files.opened import open_table
 from safeimpute.visits.limits import with_limits
@@ -96,6 +96,7 @@ def to_polars(table: Any) -> pl.DataFrame:
         frame: pl.DataFrame = known.to_polars()
     except Exception as error:  # pyarrow's conversion errors quote cells
         raise _unusable(error) from None
+    refuse_patterns(frame.columns)
     return frame
 
 

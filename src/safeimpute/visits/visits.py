@@ -108,8 +108,7 @@ def prepare_targets(table: Any, choice: ColumnChoice, targets: Sequence[str]) ->
     checks.require_header(frame.columns, [choice.subject, choice.time, choice.target])
     faults = Faults()
     _require_named(frame, choice, targets, faults)
-    if frame.is_empty():
-        raise VisitsError("the table has no rows. Give at least a few dozen visits with a measured target.")
+    checks.require_rows(frame)
     if faults.found:
         note_unreadable(frame, choice, faults)
     faults.refuse()

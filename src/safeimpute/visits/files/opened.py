@@ -14,7 +14,7 @@ from safeimpute.errors import VisitsError
 from safeimpute.machine.options import TableFormat
 from safeimpute.machine.resources import require_room_to_read
 from safeimpute.visits.catalogue import load_catalogue
-from safeimpute.visits.checks import has_decimal_commas
+from safeimpute.visits.checks import has_decimal_commas, refuse_patterns
 from safeimpute.visits.columns import DRAWN, KNOWN
 from safeimpute.visits.dates import read_dates
 from safeimpute.visits.files.account import Account
@@ -140,6 +140,7 @@ def read_parquet(path: Path) -> pl.DataFrame:
 
 def rename_columns(frame: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
     """Map a user's column names to ours; an unknown or doubled name is an error."""
+    refuse_patterns([*frame.columns, *columns.values()])
     unknown = [name for name in columns if name not in frame.columns]
     if unknown:
         raise VisitsError(f"column mapping names {unknown[0]!r}, which the table does not have.")

@@ -18,7 +18,12 @@ def is_redcap(frame: pl.DataFrame) -> bool:
 
 def visits_of_redcap(frame: pl.DataFrame, account: Account, *, subject: str, time: str) -> pl.DataFrame:
     """One row per event or instance that has a date; what a record has once stands in all of its rows, and is said."""
-    record = subject if subject in frame.columns else frame.columns[0]
+    record = subject if subject in frame.columns else frame.columns[0]  # REDCap writes the record's number first
+    if record in (time, *OWN):
+        raise VisitsError(
+            f"the REDCap export does not begin with the record's number, and has no column {subject!r}. Name it: "
+            "--subject COLUMN."
+        )
     frame = _emptied(frame)
     when = _times(frame, time, record, account)
     table = frame.with_columns(when.alias(time)).rename({record: subject} if record != subject else {})
