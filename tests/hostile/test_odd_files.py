@@ -1,6 +1,6 @@
 """Headers and cells of anything: what a file looks like is said or refused, and never ends in a fault of ours."""
 
-from pathlib import Path
+from contextlib import suppress
 
 import polars as pl
 import pytest
@@ -53,7 +53,5 @@ def test_a_file_of_anything(
     pl.concat([head, table.cast(pl.String)]).write_csv(path, separator=mark, include_header=False)
     found = propose(path, {}, TableFormat(), subject="subject_id", time="time")
     assert all(isinstance(each.what, str) for each in found.findings)
-    try:
+    with suppress(SafeImputeError):
         read_visits(path, found.columns, separator=found.read_as.separator, decimal=found.read_as.decimal)
-    except SafeImputeError as error:
-        assert str(error)
