@@ -1,5 +1,6 @@
 """Tables as hospitals have them, made from open data or written here: each gets to a first report with one command."""
 
+import json
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -153,6 +154,8 @@ def test_a_long_export_is_run_and_scored_as_it_is(tmp_path: Path) -> None:
     filled = pl.read_parquet(out / "filled.parquet")
     assert {"hba1c__measured", "hba1c__promised"} <= set(filled.columns)
     assert set(filled["subject_id"].str.len_chars()) == {7}
+    counted = json.loads((out / "run.json").read_text())["input"]
+    assert counted["sha256"]
     scored = ["score", str(out / "model"), str(source), *asked[:2], "-o", str(tmp_path / "s.parquet")]
     said = CliRunner().invoke(app, scored)
     assert said.exit_code == 0, said.output

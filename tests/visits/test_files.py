@@ -94,6 +94,18 @@ def test_a_redcap_export_becomes_visits(tmp_path: Path) -> None:
     assert "2  rows of a record without a date" in said
 
 
+def test_a_result_measured_once_is_not_carried_to_other_visits(tmp_path: Path) -> None:
+    text = "record_id,redcap_event_name,visit_date,sex,hba1c,ferritin,bmi_0\n"
+    text += "1,base,,,6.6,,31\n1,v1,2024-01-01,F,7.0,80,\n1,v2,2024-02-01,,,,\n"
+    text += "2,base,,,,,22\n2,v1,2024-01-05,M,,90,\n2,v2,2024-02-05,,6.1,,\n2,v3,2024-03-05,,,,\n"
+    (tmp_path / "v.csv").write_text(text, encoding="utf-8")
+    table = read_visits(tmp_path / "v.csv")
+    assert table["hba1c"].to_list() == [7.0, None, None, 6.1, None]
+    assert table["ferritin"].to_list() == [80, None, 90, None, None]
+    assert table["sex"].to_list() == ["F", "F", "M", "M", "M"]
+    assert table["bmi_0"].to_list() == [31, 31, 22, 22, 22]
+
+
 def test_a_redcap_export_whose_rows_have_two_dates_is_asked_about(tmp_path: Path) -> None:
     path = tmp_path / "redcap.csv"
     path.write_text(REDCAP.replace("2024-01-10,7.1,,", "2024-01-10,7.1,2024-01-09,"), encoding="utf-8")

@@ -3,7 +3,10 @@
 import polars as pl
 
 from safeimpute.errors import VisitsError
+from safeimpute.visits.catalogue import load_catalogue, normal_name
+from safeimpute.visits.columns import ATTRIBUTE_NAMES
 from safeimpute.visits.files.account import Account
+from safeimpute.visits.limits import is_text, mostly_numbers
 
 EVENT, INSTRUMENT, INSTANCE = "redcap_event_name", "redcap_repeat_instrument", "redcap_repeat_instance"
 OWN = (EVENT, INSTRUMENT, INSTANCE, "redcap_data_access_group", "redcap_survey_identifier")
@@ -84,16 +87,22 @@ def _is_dated(column: pl.Series) -> bool:
 
 
 def _given_once(table: pl.DataFrame, fields: list[str], subject: str, dated: pl.Expr) -> list[str]:
-    """Fields with at most one entry in every record, some of them in rows that are no visit or beside other visits."""
+    """Fields that describe a record: at most one entry in each, in rows without a date or in the first visit.
+
+    A result is never one of them: what was measured once was not measured at other visits. So no lab of the catalogue
+    is, and of dated rows no number but age and the like.
+    """
     counts = table.group_by(subject).agg(pl.col(name).is_not_null().sum().alias(name) for name in fields)
-    rows = table.group_by(subject).len()["len"].max()
-    met = [
-        name for name in fields if counts.filter(pl.col(name) > 0).height and not counts.filter(pl.col(name) > 1).height
-    ]
-    if not isinstance(rows, int) or rows < 2:
-        return []
     undated = table.filter(~dated)
-    first = table.filter(pl.col(subject).is_first_distinct())
-    return [
-        name for name in met if undated[name].null_count() < len(undated) or table[name].count() == first[name].count()
-    ]
+    early = pl.concat([undated, table.filter(dated).filter(pl.col(subject).is_first_distinct())])
+    known = load_catalogue().by_name
+    found = []
+    for name in fields:
+        entries = table[name].count()
+        if not entries or counts.filter(pl.col(name) > 1).height or normal_name(name) in known:
+            continue
+        words = not (table[name].dtype.is_numeric() or (is_text(table[name]) and mostly_numbers(table[name])))
+        in_first = entries == early[name].count() and (words or ATTRIBUTE_NAMES.fullmatch(name) is not None)
+        if in_first or entries == undated[name].count():
+            found.append(name)
+    return found
