@@ -155,7 +155,12 @@ def test_identifiers_that_differ_by_a_zero_are_two_patients(spark: Any, fitted: 
     from safeimpute.spark.scoring import score
 
     subject = pl.col("subject_id").cast(pl.String)
-    odd = pl.concat([visits.with_columns(subject), visits.with_columns("0" + subject, pl.col("glucose") + 1)])
+    odd = pl.concat(
+        [
+            visits.with_columns(subject),
+            visits.with_columns((pl.lit("0") + subject).alias("subject_id"), pl.col("glucose") + 1),
+        ]
+    )
     local = Scorer.load(fitted).score(odd).sort(KEYS)
     assert local["subject_id"].n_unique() == 2 * local["subject_id"].str.strip_chars_start("0").n_unique()
     assert rows(score(spark.createDataFrame(odd.to_arrow()), fitted)).equals(local)

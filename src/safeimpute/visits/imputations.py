@@ -257,7 +257,7 @@ def record_released(beside: Path, identity: str, table: pl.DataFrame, measured: 
 
 def _rounded_places(given: pl.DataFrame, keys: Hashes) -> Hashes:
     """Where released values stand, and with which rounded value."""
-    if given.is_empty():
+    if given.is_empty() or "time" not in given.columns:
         return np.empty((2, 0), np.uint64)
     if "unit" not in given.columns:
         given = given.with_columns(unit=pl.lit(None, pl.String))
