@@ -145,7 +145,7 @@ def test_output_comes_as_the_kind_asked_for(visits: pl.DataFrame) -> None:
     assert isinstance(imputer.set_output(transform="polars").transform(table), pl.DataFrame)
     assert isinstance(imputer.set_output(transform=None).transform(table), pl.DataFrame)
     assert isinstance(imputer.set_output(transform="default").transform(table), pd.DataFrame)
-    with pytest.raises(OptionError, match="default, pandas or polars"):
+    with pytest.raises(OptionError, match="default, pandas, polars or numbers"):
         imputer.set_output(transform="numpy")  # type: ignore[arg-type]
 
 

@@ -150,6 +150,21 @@ def test_timestamps_and_text_identifiers(spark: Any, fitted: Path, visits: pl.Da
         spark.conf.set("spark.sql.session.timeZone", zone)
 
 
+def test_identifiers_that_differ_by_a_zero_are_two_patients(spark: Any, fitted: Path, visits: pl.DataFrame) -> None:
+    from safeimpute.spark.scoring import score
+
+    subject = pl.col("subject_id").cast(pl.String)
+    odd = pl.concat(
+        [
+            visits.with_columns(subject),
+            visits.with_columns((pl.lit("0") + subject).alias("subject_id"), pl.col("glucose") + 1),
+        ]
+    )
+    local = Scorer.load(fitted).score(odd).sort(KEYS)
+    assert local["subject_id"].n_unique() == 2 * local["subject_id"].str.strip_chars_start("0").n_unique()
+    assert rows(score(spark.createDataFrame(odd.to_arrow()), fitted)).equals(local)
+
+
 def test_no_row_reaches_the_driver(
     spark: Any, fitted: Path, visits: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,8 @@ from safeimpute.model.whole_table import table_sums
 from safeimpute.monitoring.monitor import entries_of_visits, visits_to_enter
 from safeimpute.selection.questions import question_for
 from safeimpute.settings import make_settings
-from safeimpute.visits.columns import HIGH, LOW, ColumnChoice, with_limits
+from safeimpute.visits.columns import ColumnChoice
+from safeimpute.visits.limits import HIGH, LOW, with_limits
 from safeimpute.visits.new_visits import read_new_visits
 from safeimpute.visits.tables import read_visits
 from safeimpute.visits.visits import prepare_visits
@@ -46,15 +47,64 @@ def visits() -> pl.DataFrame:
 @pytest.mark.parametrize("written", WRITTEN)
 def test_every_way_to_write_a_limit(written: str) -> None:
     found = with_limits(pl.DataFrame({"hba1c": [written, "7.1", None, "hemolyzed"]}), ["hba1c"])
-    assert found["hba1c"].to_list() == [None, "7.1", None, "hemolyzed"]
-    assert found.select(pl.any_horizontal(pl.col("hba1c" + LOW, "hba1c" + HIGH).is_not_null())).to_series().sum() == 1
+    assert found["hba1c"].to_list() == [None, "7.1", None, None]
+    limits = [name for name in ("hba1c" + LOW, "hba1c" + HIGH) if name in found.columns]
+    assert found.select(pl.any_horizontal(pl.col(limits).is_not_null())).to_series().sum() == 1
 
 
-@pytest.mark.parametrize("written", ["hemolyzed", "not done", "<", "5-10", "<a", "5<"])
+@pytest.mark.parametrize("written", ["unheard of", "<", "5-10", "<a", "5<"])
 def test_other_words_are_refused(written: str, visits: pl.DataFrame) -> None:
     text = visits.with_columns(pl.col("hba1c").cast(pl.String).fill_null(written))
     with pytest.raises(VisitsError, match="holds text"):
         prepare_visits(text, CHOICE)
+
+
+@pytest.mark.parametrize(
+    ("written", "kind"),
+    [
+        ("hemolyzed", "specimen unusable"),
+        ("SPECIMEN HAEMOLYSED", "specimen unusable"),
+        ("QNS", "specimen unusable"),
+        ("not done", "not measured"),
+        ("NA", "not measured"),
+        ("-", "not measured"),
+        ("pending", "no result yet"),
+        ("#N/A", "error"),
+    ],
+)
+def test_words_without_a_result_are_counted_by_kind_and_count_as_empty(
+    written: str, kind: str, visits: pl.DataFrame
+) -> None:
+    text = visits.with_columns(pl.col("hba1c").cast(pl.String).fill_null(written))
+    found, plain = prepare_visits(text, CHOICE), prepare_visits(visits, CHOICE)
+    assert found.words == {"hba1c": {kind: visits["hba1c"].null_count()}}
+    assert found.censored == {}
+    assert np.array_equal(found.arrays.target_values, plain.arrays.target_values, equal_nan=True)
+
+
+@pytest.mark.parametrize("written", ["see comment", "POSITIVE", "below detection", "Below limit of detection", "n.d."])
+def test_words_that_tell_of_a_result_are_no_candidates(written: str, visits: pl.DataFrame) -> None:
+    text = visits.with_columns(pl.col("hba1c").cast(pl.String).fill_null(written))
+    found = prepare_visits(text, CHOICE)
+    assert found.censored == {"hba1c": visits["hba1c"].null_count()}
+    assert not question_for(found.arrays, make_settings(**SETTINGS)).candidate.any()
+
+
+def test_below_detection_takes_the_limit_the_column_has() -> None:
+    found = with_limits(
+        pl.DataFrame({"hba1c": ["<4", "<5", "below detection", "see comment", "7", "7.5 H"]}), ["hba1c"]
+    )
+    assert found["hba1c" + HIGH].to_list() == [4, 5, 5, None, None, None]
+    assert found["hba1c" + LOW].to_list() == [None, None, None, -np.inf, None, None]
+    assert found["hba1c"].to_list() == [None, None, None, None, "7", "7.5"]
+
+
+def test_a_lab_of_which_most_results_are_limits_is_a_lab(visits: pl.DataFrame) -> None:
+    level = (pl.int_range(pl.len()) * 7 % 13 / 100).round(2).cast(pl.String)
+    text = pl.when(pl.int_range(pl.len()) % 10 == 0).then(level).otherwise(pl.lit("<0.01"))
+    found = prepare_visits(visits.with_columns(troponin=text), CHOICE)
+    assert "troponin" in found.labs
+    assert "troponin" in found.censored
 
 
 @pytest.mark.parametrize("kind", ["csv", "csv with commas", "parquet", "polars", "pandas", "pyarrow", "limits"])

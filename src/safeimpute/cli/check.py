@@ -1,17 +1,23 @@
 """`safeimpute check`: what a run would meet in a table and may come to, before any fit."""
 
+import shlex
 from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from safeimpute.cli import options as opt
 from safeimpute.cli.options import COLUMNS, MACHINE, SEVERAL, flag_with, flags_of, given
+from safeimpute.errors import SafeImputeError
 from safeimpute.settings import Settings, make_settings
 
 if TYPE_CHECKING:
     from safeimpute.evaluation.check import Check, LabCheck
+    from safeimpute.visits.files.proposal import Proposal
 
+_SWITCHES = {each.flag for each in opt.OPTIONS.values() if each.hint is bool}
 LEVEL = 0.1  # looked at where none is given
 
 
@@ -38,15 +44,88 @@ def check(
     said = given(context)
     if json_file is not None:
         context.with_resource(reserved(json_file, force=force, inputs=(visits,), folder=False))
-    table = opt.read_table(context, visits, said.get("time", "time"))
-    settings, each = _asked(said, table)
-    found = check_table(table, settings, each, tolerance="tolerance" in said, beside=(visits,))
+    proposal = _proposal(context, visits, said)
+    command = _command(context, visits, proposal, said)
+    try:
+        table = _read(visits, proposal, said, quiet=quiet)
+        settings, each = _asked(_with_left_out(said, proposal), table)
+        found = check_table(table, settings, each, tolerance="tolerance" in said, beside=(visits,))
+    except SafeImputeError:
+        if not quiet:
+            print_findings(proposal, command)
+        raise
+    found |= {"findings": [asdict(each) for each in proposal.findings], "command": command}
     if json_file is not None:
         save_json(found, json_file)
     if not quiet:
         print_check(found)
+        print_findings(proposal, command)
     if "target" in said and any(lab["problem"] for lab in found["labs"].values()):
         raise typer.Exit(2)
+
+
+def _proposal(context: typer.Context, path: Path, said: Mapping[str, Any]) -> "Proposal":
+    """How to read the file and what to leave out, where the flags do not say it."""
+    from safeimpute.machine.options import as_names
+    from safeimpute.visits.files.proposal import propose
+
+    named = [name for key in ("target", "labs", "attributes", "exclude") for name in as_names(said.get(key) or "")]
+    return propose(
+        path,
+        opt.renames(context.params["columns"]),
+        opt.table_format(context),
+        subject=said.get("subject", "subject_id"),
+        time=said.get("time", "time"),
+        named=named,
+    )
+
+
+def _read(path: Path, proposal: "Proposal", said: Mapping[str, Any], *, quiet: bool) -> Any:
+    from safeimpute.report.run_folder import Origin
+
+    origin = Origin(path, proposal.columns, proposal.read_as)
+    table = origin.read(said.get("time", "time"), said.get("subject", "subject_id"))
+    if not quiet:
+        opt.say_what_was_read(origin)
+    return table
+
+
+def _with_left_out(said: Mapping[str, Any], proposal: "Proposal") -> dict[str, Any]:
+    from safeimpute.machine.options import as_names
+
+    left_out = (*as_names(said.get("exclude") or ""), *proposal.exclude)
+    return {**said, **({"exclude": left_out} if left_out else {})}
+
+
+def _command(context: typer.Context, path: Path, proposal: "Proposal", said: Mapping[str, Any]) -> str:
+    """The command line that reads the file as proposed; what only the user knows stands in capitals."""
+    written = {"--columns": ",".join(f"{theirs}={ours}" for theirs, ours in proposal.columns.items())}
+    for name, option in opt.FORMAT.items():
+        value = getattr(proposal.read_as, name)
+        if value != option.default:
+            typed = "tab" if value == "\t" else value
+            written[option.flag] = ",".join(typed) if isinstance(typed, tuple) else str(typed)
+    told = {**opt.told(context), **_with_left_out(opt.told(context), proposal)}
+    levels = {"target": "LAB", "tolerance": "TOLERANCE", "fdr": "0.1"}
+    for name, value in {**levels, **told}.items():
+        flag = opt.OPTIONS[name]
+        if flag.hint is bool:
+            written[flag.flag] = ""
+        else:
+            written[flag.flag] = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    flags = [part for flag, value in written.items() if value or flag in _SWITCHES for part in (flag, value) if part]
+    return shlex.join(["safeimpute", "run", str(path), *flags])
+
+
+def print_findings(proposal: "Proposal", command: str) -> None:
+    """What was found in the file, column by column, and the command line that mends it."""
+    if not proposal.findings:
+        return
+    typer.echo("\nFound in the file, to be mended or known")
+    for each in proposal.findings:
+        column = f"{each.column}: " if each.column else ""
+        typer.echo(f"  {column}{each.what}{f'; {each.mend}' if each.mend else ''}")
+    typer.echo(f"\nAs checked here:\n  {command}")
 
 
 def _asked(said: Mapping[str, Any], table: Any) -> "tuple[Settings, dict[str, Settings]]":
@@ -91,6 +170,7 @@ def _print_lab(name: str, lab: "LabCheck") -> None:
 
     unit = f" ({lab['unit']})" if lab["unit"] else ""
     beyond = f", {lab['beyond_limit']:,} results beyond a limit (<, >) set aside" if lab["beyond_limit"] else ""
+    beyond += "".join(f", {rows:,} {kind}" for kind, rows in lab["words"].items())
     typer.echo(
         f"\n{name}{unit}: measured at {lab['measured']:,} visits of {lab['patients']:,} patients, missing at "
         f"{lab['missing']:,}{beyond}"

@@ -14,18 +14,28 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+@opt.takes(opt.READING)
 def cohort(
-    kind: Annotated[str, typer.Argument(metavar="mimic3|mimic4|omop|meds|fhir", help="What the source is.")],
+    context: typer.Context,
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="mimic3|mimic4|omop|meds|fhir|long", help="What the source is; long: a table of one row per result."
+        ),
+    ],
     source: Annotated[
         str,
         typer.Argument(
             help="Folder of csv, csv.gz or parquet files as published (FHIR: json or ndjson), a DuckDB file, "
-            "or a connection string such as postgresql://user@host/database/schema or, for Spark, pyspark:///folder.",
+            "or a connection string such as postgresql://user@host/database/schema or, for Spark, pyspark:///folder; "
+            "of a long table its file.",
             show_default=False,
         ),
     ],
-    target: Annotated[str, typer.Option(help="Lab to impute: a name of the catalogue, or several.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Visits to write: .parquet.")],
+    target: Annotated[
+        str, typer.Option(help="Lab to impute: a name of the catalogue, or several. Of a long table every lab is kept.")
+    ] = "",
     labs: Annotated[
         str, typer.Option(help="Labs beside the target, comma separated (default: the published cohort's).")
     ] = "",
@@ -60,8 +70,17 @@ def cohort(
     force: opt.Force = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Build the visits table from MIMIC, OMOP, MEDS or FHIR, and say what became of every row."""
+    """Build the visits table from MIMIC, OMOP, MEDS, FHIR or a long table, and say what became of every row."""
+    from safeimpute.machine.options import TableFormat
     from safeimpute.visits.catalogue import load_catalogue
+
+    if kind == "long":
+        _of_long(context, Path(source), output, force=force, quiet=quiet)
+        return
+    if opt.table_format(context) != TableFormat() or context.params["columns"]:
+        raise OptionError(f"how a file is written is told of long tables only; {kind} is read as published.")
+    if not target:
+        raise OptionError("--target is needed: the lab to be imputed.")
 
     try:
         from safeimpute.sources.cohort.build import build_cohort
@@ -101,6 +120,34 @@ def cohort(
     if not quiet:
         typer.echo(describe(record))
         typer.echo(f"\nwritten: {output} and {output.with_suffix('.cohort.json').name}")
+
+
+def _of_long(context: typer.Context, source: Path, output: Path, *, force: bool, quiet: bool) -> None:
+    """The visits of a long table, and the record of what became of its rows."""
+    from safeimpute.machine.files import finished_file, sha256_of
+    from safeimpute.report.run_folder import write_json
+
+    record = output.with_suffix(".cohort.json")
+    if output.suffix != ".parquet":
+        raise OptionError(f"output {output} must end in .parquet.")
+    _check_writable(output, record, force=force)
+    origin = opt.origin_of(context, source)
+    visits = origin.read()
+    told = {
+        "source": {"kind": "long", "title": "a table of one row per result", "place": source.name},
+        "format": vars(origin.read_as),
+        "visits": len(visits),
+        "patients": visits["subject_id"].n_unique() if "subject_id" in visits.columns else None,
+        "notes": origin.account.notes,
+        "counts": origin.account.counts,
+        "dropped": origin.account.dropped,
+    }
+    with finished_file(record, force=force) as partial_record, finished_file(output, force=force) as partial:
+        visits.write_parquet(partial)
+        write_json({**told, "visits_sha256": sha256_of(partial)}, partial_record)
+    if not quiet:
+        opt.say_what_was_read(origin)
+        typer.echo(f"\nwritten: {output} and {record.name}")
 
 
 def simulate(

@@ -35,6 +35,9 @@ def print_columns(visits: "Visits") -> None:
     typer.echo("To say otherwise: --labs, --attributes, --exclude")
     for lab, count in visits.censored.items():
         typer.echo(f"Beyond a limit: {count:,} results of {lab} (<, >): measured, set aside, never imputed")
+    for lab, kinds in visits.words.items():
+        said = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+        typer.echo(f"Words in place of a result of {lab}: {said}")
     if visits.merged_rows:
         typer.echo(f"Merged: {visits.merged_rows:,} rows shared a patient and a time with another row")
 

@@ -151,7 +151,7 @@ def prepare_labs(
         if told.get(name) is not None:
             place = reserved(told[name], force=told["force"], inputs=read, folder=name == "out")
             context.with_resource(place)  # taken until the command ends
-    table = read_table(context, told["visits"], settings.time)
+    table = read_table(context, told["visits"], vars(settings))
     labs = labs_asked(settings, table)
     tables = prepare_targets(table, column_choice(settings), labs)
     each = settings_of_labs(settings, labs) if len(labs) > 1 else {labs[0]: settings_of_one(settings)}
@@ -176,7 +176,8 @@ def trials_by_lab(
     from safeimpute.visits.units import unit_of
 
     told, places = context.params, list(asked)
-    truth = read_visits(told["truth"]) if told.get("truth") else None
+    subject = next(iter(asked.values()))[0].subject
+    truth = read_visits(told["truth"], subject=subject) if told.get("truth") else None
     together = SideBySide(progress, len(asked))
 
     def trials_of(lab: str) -> "list[Trial]":
@@ -311,7 +312,7 @@ def downstream(
     from safeimpute.visits.units import plausible_range, target_unit
 
     unit = target_unit(settings)
-    known = align_truth(table, read_visits(truth), settings) if truth else None
+    known = align_truth(table, read_visits(truth, subject=settings.subject), settings) if truth else None
     plan = _plan(context, table, settings.target, unit)
     with shown_progress(quiet) as progress:
         result = run_downstream(
@@ -347,7 +348,7 @@ def _plan(context: typer.Context, table: "Visits", target: str, unit: str | None
     name, regressor = regressor_of(table.arrays, given["covariate"], target)
     outcome = None
     if given["outcome"]:
-        frame = opt.read_table(context, given["visits"], given["time"] or "time")
+        frame = opt.read_table(context, given["visits"], told(context))
         outcome = outcome_of(frame, given["outcome"], table.row_visit, len(table))
     return Plan(
         limits=limits,

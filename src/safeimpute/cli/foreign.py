@@ -31,7 +31,7 @@ def hide(
     if "target" not in given:
         raise OptionError("--target is needed: the lab to be imputed.")
     context.with_resource(reserved(out, force=force, inputs=(visits,)))
-    table = opt.read_table(context, visits, given.get("time", "time"))
+    table = opt.read_table(context, visits, given)
     hidden = hide_values(table, validation=validation, calibration=calibration, **given)
     hidden.save(out, force=force)
     if quiet:
@@ -67,12 +67,16 @@ def release(
     quiet: opt.Quiet = False,
 ) -> None:
     """Release what can be promised of the values another tool filled in; once per folder."""
+    from safeimpute.foreign.hidden import Hidden
     from safeimpute.foreign.release import FOLDER
     from safeimpute.foreign.release import release as release_values
     from safeimpute.visits.tables import read_visits
 
     given = {"tolerance": None, "fdr": None, **told(context)}
-    result = release_values(folder, read_visits(imputed), risk=risk, signals=opt.names(signals), **given)
+    subject = Hidden.load(folder).facts.choice.subject
+    result = release_values(
+        folder, read_visits(imputed, subject=subject), risk=risk, signals=opt.names(signals), **given
+    )
     if quiet:
         return
     said = result.summary()

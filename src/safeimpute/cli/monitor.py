@@ -46,7 +46,9 @@ def monitor(
     from safeimpute.visits.tables import read_visits
 
     scorer = Scorer.load(model, status=Status())  # the night log named says what stands
-    found = look(scorer, read_visits(measured, opt.renames(columns)), NightLog(log), (out, measured))
+    reading = next(iter(scorer.labs.values())).reading
+    visits = read_visits(measured, opt.renames(columns), time=reading.time, subject=reading.subject)
+    found = look(scorer, visits, NightLog(log), (out, measured))
     if not found.alarm:
         require_visits_since(found)
     if not found.heard:

@@ -134,7 +134,10 @@ def set_memory(gib: float | None) -> float | None:
     return gib
 
 
-Visits = Annotated[Path, typer.Argument(help="Visits table: .csv, .csv.gz or .parquet.", show_default=False)]
+Visits = Annotated[
+    Path,
+    typer.Argument(help="Visits table: .csv, .csv.gz, .parquet or .xlsx, or a folder of such.", show_default=False),
+]
 Rename = Annotated[str, typer.Option("--columns", help="Rename columns: 'patient=subject_id,day=time'.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of every random choice.")]
@@ -221,9 +224,19 @@ def origin_of(context: typer.Context, path: Path) -> "Origin":
     return Origin(path, renames(context.params["columns"]), table_format(context))
 
 
-def read_table(context: typer.Context, path: Path, time: str = "time") -> Any:
-    """The same, read."""
-    return origin_of(context, path).read(time)
+def read_table(context: typer.Context, path: Path, said: Mapping[str, Any]) -> Any:
+    """The same, read; `said` are the settings, of which the columns of times and patients are needed."""
+    origin = origin_of(context, path)
+    table = origin.read(said.get("time", "time"), said.get("subject", "subject_id"))
+    if not context.params.get("quiet"):
+        say_what_was_read(origin)
+    return table
+
+
+def say_what_was_read(origin: "Origin") -> None:
+    """What reading did to the rows of a file."""
+    for line in origin.account.lines():
+        typer.echo(line)
 
 
 def told(context: typer.Context) -> dict[str, Any]:

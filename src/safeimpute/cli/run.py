@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from safeimpute.evaluation.run_summary import LabsSummary, RunSummary
     from safeimpute.machine.looks_log import Look
     from safeimpute.machine.state import Checkpoint
+    from safeimpute.model.filling import Fill
     from safeimpute.model.imputer import SafeImputer
     from safeimpute.report.run_folder import Origin
     from safeimpute.selection.result import RunResult
@@ -51,6 +52,10 @@ def run(
     ] = "",
     limit: Annotated[float | None, typer.Option(help="With --delta: the limit the mean is held against.")] = None,
     covariate: Annotated[str, typer.Option(help="With --delta: the lab or attribute whose association may turn.")] = "",
+    filled: Annotated[
+        Literal["released", "all"] | None,
+        typer.Option(help="Also write filled.parquet and .csv: your table with released values, or all, filled in."),
+    ] = None,
     sign: Annotated[
         Path | None, typer.Option(help="Private key (PEM, Ed25519) to sign the model with.", show_default=False)
     ] = None,
@@ -70,11 +75,13 @@ def run(
 
         private_key(sign)  # a key that cannot sign is refused before the fit
     origin = opt.origin_of(context, visits)
-    table = origin.read(settings.time)
+    table = origin.read(settings.time, settings.subject)
+    if not quiet:
+        opt.say_what_was_read(origin)
     if delta and asks_for_several(settings, table.columns):
         raise OptionError("--delta shifts one lab by an amount in its unit: name one lab with --target.")
     asked = _asked(draws, delta, limit, covariate, mice=mice, measured=table, target=settings.target)
-    carry_out(table, settings, out, origin, Wanted(why, asked, sign), force=force, quiet=quiet)
+    carry_out(table, settings, out, origin, Wanted(why, asked, sign, filled), force=force, quiet=quiet)
 
 
 def _asked(
@@ -137,6 +144,7 @@ class Wanted(NamedTuple):
     why: bool = False  # the visits that carried each imputation
     draws: "DrawsAsked | None" = None
     sign: Path | None = None  # private key to sign the model with
+    filled: "Fill | None" = None  # the table with its holes filled, by what is released or by everything
 
 
 def carry_out(
@@ -262,8 +270,21 @@ def write_labs(
         second = name in second_looks
         each[name] = write_outcome(own, results[name], lab.visits, part, origin, second_look=second)
     if alone:
+        if wanted.filled:
+            _write_filled(folder, imputer, table, wanted.filled)
         return each[settings.target], drawn
-    return _write_together(folder, imputer, table, imputations, origin, each, places), None
+    fill = wanted.filled or "released"
+    return _write_together(folder, imputer, table, imputations, origin, each, places, fill), None
+
+
+def _write_filled(folder: Path, imputer: "SafeImputer", table: Any, fill: "Fill") -> None:
+    """The table with its holes filled; in csv with the digits the lab is reported with."""
+    from safeimpute.model.filling import as_reported, fill_labs
+    from safeimpute.visits.tables import to_polars, write_csv
+
+    filled = fill_labs(imputer.labs_, to_polars(table), fill)
+    filled.write_parquet(folder / "filled.parquet")
+    write_csv(as_reported(filled, imputer.labs_), folder / "filled.csv")
 
 
 def _write_together(
@@ -274,19 +295,23 @@ def _write_together(
     origin: "Origin",
     each: "Mapping[str, RunSummary]",
     places: Mapping[str, str],
+    fill: "Fill",
 ) -> "LabsSummary":
     """The tables of all labs, their summary and one report, beside each lab's own folder."""
     from safeimpute.evaluation.summary import summarise_labs
-    from safeimpute.model.filling import fill_labs
+    from safeimpute.model.filling import as_reported, fill_labs
     from safeimpute.report.html import write_report
     from safeimpute.report.run_folder import make_manifest, write_run
+    from safeimpute.visits.imputations import at_usual_precision
     from safeimpute.visits.tables import to_polars
 
     summary = summarise_labs(imputer, each, places)
     visits = next(iter(imputer.labs_.values())).visits
     manifest = make_manifest(imputer.settings_, visits, origin, second_look=summary["second_look"])
-    tables = {"imputations": imputations, "filled": fill_labs(imputer.labs_, to_polars(table))}
-    write_run(folder, tables, summary, manifest)
+    filled = fill_labs(imputer.labs_, to_polars(table), fill)
+    tables = {"imputations": imputations, "filled": filled}
+    in_csv = {"imputations": at_usual_precision(imputations), "filled": as_reported(filled, imputer.labs_)}
+    write_run(folder, tables, summary, manifest, in_csv)
     write_report(folder)
     return summary
 
@@ -308,6 +333,7 @@ def write_outcome(
     from safeimpute.report.html import write_report
     from safeimpute.report.reporting import write_reporting
     from safeimpute.report.run_folder import make_manifest, write_review, write_run
+    from safeimpute.visits.imputations import at_usual_precision
 
     summary, sliders = summarise_run(result, visits, imputations), slider_grid(result)
     if second_look:
@@ -315,7 +341,8 @@ def write_outcome(
     elif state_folder() is None:
         summary["limits"] = f"{summary['limits']} {NOT_KEPT}".strip()
     manifest = make_manifest(result.settings, visits, origin, second_look=second_look)
-    write_run(folder, {"imputations": imputations}, summary, manifest)
+    in_csv = {"imputations": at_usual_precision(imputations)}
+    write_run(folder, {"imputations": imputations}, summary, manifest, in_csv)
     asked = result.calibrated
     write_review(folder, visits, asked.candidates, asked.question.set_aside, sliders)
     draw_figures(folder)

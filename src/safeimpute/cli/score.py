@@ -19,7 +19,10 @@ NewVisits = Annotated[
     Path, typer.Argument(help="Table of the new visits, each patient's record whole.", show_default=False)
 ]
 Out = Annotated[
-    Path, typer.Option("--out", "-o", help="Imputation table: .parquet or .csv; with Spark a folder of parquet files.")
+    Path,
+    typer.Option(
+        "--out", "-o", help="Imputation table: .parquet, .csv or .xlsx; with Spark a folder of parquet files."
+    ),
 ]
 
 
@@ -53,8 +56,8 @@ def score(
     read_as = table_format(context)
     if engine not in ("local", "spark"):
         raise OptionError(f"--engine {engine!r} is not known: local or spark.")
-    if engine == "local" and out.suffix not in (".parquet", ".csv"):
-        raise OptionError(f"{out.name!r} has no suffix to write by: .parquet or .csv.")
+    if engine == "local" and out.suffix not in (".parquet", ".csv", ".xlsx"):
+        raise OptionError(f"{out.name!r} has no suffix to write by: .parquet, .csv or .xlsx.")
     if engine == "spark" and log is not None:
         raise OptionError("--log is kept by the local engine only: score the night's patients with it.")
     if engine == "spark" and read_as != TableFormat():
@@ -98,6 +101,8 @@ def _refuse_several(model: Path) -> None:
 
 def _say(account: "Account") -> None:
     """What came out and what it promises, in plain words."""
+    for line in account.read:
+        typer.echo(line)
     typer.echo(f"{account.visits:,} visits of {account.patients:,} patients")
     if account.ignored:
         typer.echo(f"Not used: {', '.join(account.ignored)} (unknown to the model)")

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -147,7 +147,10 @@ def _error(answer: Answer) -> SafeImputeError:
 
 
 def _accounts(answer: Answer) -> tuple[Account, ...]:
-    return tuple(Account(**told | {"ignored": tuple(told["ignored"])}) for told in answer["accounts"])
+    return tuple(
+        Account(**told | {"ignored": tuple(told["ignored"]), "read": tuple(told["read"])})
+        for told in answer["accounts"]
+    )
 
 
 # ---- what the child does
@@ -194,16 +197,14 @@ def _score(job: ScoreJob, progress: Progress) -> list[Account]:
         )
         return [account]
     from safeimpute.machine.files import disk_faults, sha256_of
-    from safeimpute.visits.imputations import record_released
-    from safeimpute.visits.tables import write_csv
+    from safeimpute.visits.imputations import at_usual_precision, record_released
+    from safeimpute.visits.tables import write_table
 
     table, accounts, new = _scored(job, part_of(progress, 0.0, 0.95))
     progress("writing the table", 0.95)
     with disk_faults(job.out):
-        if job.out.suffix == ".csv":
-            write_csv(table, job.out)
-        else:
-            table.write_parquet(job.out)
+        plain = job.out.suffix == ".parquet"
+        write_table(table if plain else at_usual_precision(table), job.out)
     if warning := record_released(job.out, sha256_of(job.out), table, new):
         sys.stderr.write(f"safeimpute: {warning}\n")
     return accounts
@@ -232,11 +233,13 @@ def _scored(job: ScoreJob, progress: Progress) -> "tuple[pl.DataFrame, list[Acco
         heard = part_of(progress, number / count, (number + 1) / count)
         heard("reading the model and the visits", 0.0)
         lab = LabScorer.of(next(labs))
-        table = origin.read(lab.reading.time) if table is None else table
+        table = origin.read(lab.reading.time, lab.reading.subject) if table is None else table
         new = read_new_visits(table, lab.reading, job.without).arrays
         refuse_known_values(new, job.out, job.visits, Path(job.model).resolve().parent)
         scored.append(lab.score(table, job.without, log, part_of(heard, 0.1, 1.0)))
-    return pl.concat([part for part, _ in scored]), [account for _, account in scored], new
+    accounts = [account for _, account in scored]
+    accounts[0] = replace(accounts[0], read=tuple(origin.account.lines()))
+    return pl.concat([part for part, _ in scored]), accounts, new
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import polars as pl
@@ -28,7 +28,7 @@ from safeimpute.selection.what_if import LEVELS, tolerances_around
 from safeimpute.settings import ClaimName, Settings
 from safeimpute.tolerance import Tolerance
 from safeimpute.visits.catalogue import load_catalogue
-from safeimpute.visits.checks import require_columns
+from safeimpute.visits.checks import require_columns, require_rows
 from safeimpute.visits.columns import ColumnRole, read_columns
 from safeimpute.visits.imputations import refuse_known_values
 from safeimpute.visits.lab_settings import settings_of_one, tolerances_of
@@ -80,6 +80,7 @@ class LabCheck(TypedDict):
     measured: int
     missing: int
     beyond_limit: int  # measured, but known only by a limit (<, >)
+    words: dict[str, int]  # rows with a word in place of a result, by its kind
     patients: int  # with a measured value
     fdr: float
     claim: str
@@ -98,6 +99,8 @@ class Check(TypedDict):
     merged_rows: int
     columns: dict[str, ColumnCheck]
     labs: dict[str, LabCheck]
+    findings: NotRequired[list[dict[str, str]]]  # of the file: column, what, and the flag that mends it
+    command: NotRequired[str]  # that reads the file as it was checked
 
 
 def check_table(
@@ -137,6 +140,7 @@ def labs_with_holes(frame: pl.DataFrame, settings: Settings) -> tuple[str, ...]:
 def _columns(frame: pl.DataFrame, settings: Settings, target: str) -> tuple[Mapping[str, ColumnRole], int, int]:
     """What every column is taken for, and how many visits and patients there are."""
     require_columns(frame, [settings.subject, settings.time], "needed in every visits table")
+    require_rows(frame)
     choice = replace(column_choice(settings), target=target)
     keys = row_keys(frame, choice)
     roles = read_columns(frame, choice, keys.patient, keys.visit).roles
@@ -170,6 +174,7 @@ def check_lab(frame: Any, settings: Settings, *, tolerance: bool = True, beside:
         "measured": 0,
         "missing": 0,
         "beyond_limit": 0,
+        "words": {},
         "patients": 0,
         "fdr": settings.fdr,
         "claim": settings.claim,
@@ -186,6 +191,7 @@ def check_lab(frame: Any, settings: Settings, *, tolerance: bool = True, beside:
             "measured": int(measured.sum()),
             "missing": int((~measured & ~visits.arrays.target_censored).sum()),
             "beyond_limit": visits.censored.get(settings.target, 0),
+            "words": visits.words.get(settings.target, {}),
             "patients": len(np.unique(visits.arrays.patient[measured])),
         }
         require_known_units(settings, visits.arrays)

@@ -13,8 +13,8 @@ from safeimpute.learning.roles import Role
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.visits.catalogue import load_catalogue
 from safeimpute.visits.checks import numbers, require_columns
-from safeimpute.visits.columns import with_limits
 from safeimpute.visits.dates import days
+from safeimpute.visits.limits import with_limits
 from safeimpute.visits.tables import to_polars
 from safeimpute.visits.visits import subject_names
 

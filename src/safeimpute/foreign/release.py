@@ -31,8 +31,8 @@ from safeimpute.selection.cutoff import rule_of
 from safeimpute.selection.reasons import NOT_FILLED, OUT_OF_RANGE
 from safeimpute.selection.release import Decision
 from safeimpute.settings import Settings, make_settings
-from safeimpute.visits.columns import with_limits
 from safeimpute.visits.imputations import imputation_table
+from safeimpute.visits.limits import with_limits
 from safeimpute.visits.tables import like, to_polars, write_csv
 from safeimpute.visits.units import decision_limits, plausible_range
 

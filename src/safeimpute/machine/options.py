@@ -299,6 +299,26 @@ class TableFormat:
         ),
     ] = ()
 
+    window: Annotated[
+        str,
+        Option(
+            "Which results of a long table, one row per result, make one visit.",
+            takes="day, a number of hours such as 6h, or the name of a column that says which encounter it was",
+            reads=a_name,
+        ),
+    ] = "day"
+    lab_names: Annotated[
+        str | None,
+        Option(
+            "What a long table calls its labs, where the catalogue does not know it.",
+            takes="a csv file with the columns name (theirs), lab (ours) and, where the table has none, unit",
+            default="codes and names of the catalogue",
+        ),
+    ] = None
+    sheet: Annotated[
+        str | None, Option("Sheet of an .xlsx file.", takes="its name", default="the first that is not empty")
+    ] = None
+
     def __post_init__(self) -> None:
         if self.decimal == self.separator:
             raise OptionError(

@@ -19,3 +19,4 @@ class Account:
     unknown_levels: dict[str, int] = field(default_factory=dict)  # category -> rows with a level never met at fit
     advice: str = ""  # what would help where nothing is released
     earlier: int = 0  # decided on an earlier night, by the night log
+    read: tuple[str, ...] = ()  # what reading did to the rows of the file

@@ -20,7 +20,7 @@ from safeimpute.settings import Settings
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.visits.checks import numbers
 from safeimpute.visits.columns import ColumnChoice, with_limits
-from safeimpute.visits.imputations import imputation_table
+from safeimpute.visits.imputations import decimals_of, imputation_table, rounded
 from safeimpute.visits.new_visits import read_new_visits
 from safeimpute.visits.tables import fill_in
 from safeimpute.visits.units import require_same_units
@@ -28,6 +28,8 @@ from safeimpute.visits.visits import row_keys
 
 MOST_DRAWS = 1_000
 Form = Literal["long", "wide"]
+Fill = Literal["released", "all"]
+FILLS: tuple[Fill, ...] = ("released", "all")
 FORMS: tuple[Form, ...] = ("long", "wide")
 IMP, ID = ".imp", ".id"  # what R's as.mids looks for
 
@@ -81,33 +83,52 @@ def _beyond_claim(settings: Settings) -> bool:
     return settings.claim == "visits" and settings.preset == "best"
 
 
-def fill_labs(labs: Labs, frame: pl.DataFrame) -> pl.DataFrame:
-    """The rows of the fitted table with released values filled in, and for each lab a column that flags them."""
+def fill_labs(labs: Labs, frame: pl.DataFrame, fill: Fill = "released") -> pl.DataFrame:
+    """The rows of the fitted table with released values filled in, or all, and for each lab columns that say which."""
     for lab in labs.values():
-        released = lab.calibrated.candidates[decided(lab).released]
+        rows, asked = lab.visits.row_visit, lab.calibrated.candidates
+        released = np.zeros(len(lab.visits), dtype=bool)
+        released[asked[decided(lab).released]] = True
         value = np.full(len(lab.visits), np.nan)
-        value[released] = lab.calibrated.estimates.value[released]
-        rows = lab.visits.row_visit
-        frame = _flagged(frame, lab.settings, value[rows], np.zeros(len(rows), dtype=bool))
+        value[asked] = lab.calibrated.estimates.value[asked]
+        frame = _flagged(frame, lab.settings, value[rows], released[rows], np.zeros(len(rows), dtype=bool), fill)
     return frame
 
 
-def filled_new(scorer: LabScorer, frame: pl.DataFrame, into: pl.DataFrame) -> pl.DataFrame:
-    """Rows of another table with what the frozen model releases filled in, where other labs may be already."""
+def filled_new(scorer: LabScorer, frame: pl.DataFrame, into: pl.DataFrame, fill: Fill = "released") -> pl.DataFrame:
+    """Rows of another table filled in by the frozen model, where other labs may be already."""
     settings, reading, model = scorer.settings, scorer.reading, scorer.tonight().model
     new = read_new_visits(frame, reading)
     require_same_units(settings, new.arrays, scorer.typical())
     scored = score_visits(new.arrays, model)
     unsure = _beyond_claim(settings)
     through = let_through(scored, new.arrays, model) if unsure else scored.released
-    value = np.where(through, scored.estimates.value, np.nan)
+    value = np.where(scored.candidate, scored.estimates.value, np.nan)
     rows = row_keys(frame, ColumnChoice(reading.target, reading.subject, reading.time)).visit
-    return _flagged(into, settings, value[rows], (through & unsure)[rows])
+    return _flagged(into, settings, value[rows], through[rows], (through & unsure)[rows], fill)
 
 
-def _flagged(frame: pl.DataFrame, settings: Settings, value: FloatArray, unsure: BoolArray) -> pl.DataFrame:
+def _flagged(
+    frame: pl.DataFrame, settings: Settings, value: FloatArray, released: BoolArray, unsure: BoolArray, fill: Fill
+) -> pl.DataFrame:
+    if fill not in FILLS:
+        raise OptionError(f"fill {fill!r} is not known: released, or all.")
+    if fill == "all":
+        return fill_in(frame, settings.target, np.where(np.isfinite(value), value, np.nan), released & ~unsure)
     marks = columns_added(settings)[1:]
-    return fill_in(frame, settings.target, value).with_columns(pl.Series(name, unsure) for name in marks)
+    filled = fill_in(frame, settings.target, np.where(released, value, np.nan))
+    return filled.with_columns(pl.Series(name, unsure) for name in marks)
+
+
+def as_reported(filled: pl.DataFrame, labs: Labs) -> pl.DataFrame:
+    """A filled table whose imputed values have the digits the lab is reported with; measured ones stay."""
+    for name, lab in labs.items():
+        marks = [(f"{name}_released", True), (f"{name}__measured", False)]
+        imputed = next(pl.col(mark) == which for mark, which in marks if mark in filled.columns)
+        value = rounded(pl.col(name).cast(pl.Float64, strict=False), decimals_of(name, lab.unit.name))
+        value = value.cast(filled.schema[name])
+        filled = filled.with_columns(pl.when(imputed & value.is_not_null()).then(value).otherwise(name).alias(name))
+    return filled
 
 
 def draw_values(lab: FittedLab, m: int, delta: float = 0.0) -> FloatArray:

@@ -8,10 +8,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from safeimpute.errors import GuaranteeRefused, NotFittedError, SafeImputeError, VisitsError
+from safeimpute.errors import GuaranteeRefused, NotFittedError, VisitsError
 from safeimpute.machine.progress import Progress, silent
 from safeimpute.machine.state import Checkpoint
 from safeimpute.model.filling import (
+    Fill,
     Form,
     columns_added,
     completed,
@@ -22,6 +23,7 @@ from safeimpute.model.filling import (
     imputed,
     long_draws,
 )
+from safeimpute.model.glance import AtAGlance
 from safeimpute.model.labs import (
     FittedLab,
     check_labs,
@@ -38,7 +40,7 @@ from safeimpute.model.labs import (
     tell_labs,
 )
 from safeimpute.model.open_model import open_model
-from safeimpute.model.parameters import PARAMETERS, Parameterised, as_html, at_a_glance
+from safeimpute.model.parameters import PARAMETERS, Parameterised
 from safeimpute.model.scorer import Scorer
 from safeimpute.selection.bounds import Bound
 from safeimpute.selection.calibrated import Calibrated
@@ -46,11 +48,11 @@ from safeimpute.selection.claims import Promised
 from safeimpute.selection.release import Decision
 from safeimpute.selection.result import RunResult
 from safeimpute.settings import Settings, make_settings
-from safeimpute.visits.tables import as_kind, like, to_polars
+from safeimpute.visits.tables import as_kind, like, numbers_only, to_polars
 from safeimpute.visits.visits import Visits
 
 
-class SafeImputer(Parameterised):
+class SafeImputer(AtAGlance, Parameterised):
     """Impute one lab or several in irregular visits and release what can be promised.
 
     Parameters are those of the command line's `run`, given by keyword; docs/options.md lists them with their ranges.
@@ -84,6 +86,7 @@ class SafeImputer(Parameterised):
     left_out_: dict[str, str]
     feature_names_in_: NDArray[np.object_]  # columns of the table of the fit
     n_features_in_: int
+    _numeric_in: list[str]  # those that the output "numbers" keeps
     _told: Settings  # for which `labs_` were checked last
 
     def fit(
@@ -124,6 +127,7 @@ class SafeImputer(Parameterised):
         if isinstance(known, nw.DataFrame):
             self.feature_names_in_ = np.array(known.columns, dtype=object)
             self.n_features_in_ = len(known.columns)
+            self._numeric_in = numbers_only(to_polars(visits), told.subject).columns
         return self
 
     def impute(self, visits: Any, draws: int | None = None) -> Any:
@@ -143,7 +147,7 @@ class SafeImputer(Parameterised):
         decide_labs(labs, self.settings_)
         return like(pl.concat([imputed(lab) for lab in labs.values()]), visits)
 
-    def transform(self, visits: Any) -> Any:
+    def transform(self, visits: Any, fill: Fill = "released") -> Any:
         """The visits with released values filled in; `<target>_released` flags them.
 
         Another table than the fitted one is imputed through the frozen model, which knows no patient of a fold it
@@ -157,6 +161,9 @@ class SafeImputer(Parameterised):
         ----------
         visits : table
             The table the imputer was fitted on, or any with its columns.
+        fill : "released" or "all"
+            all: every missing value, for tools that take no hole; `<target>__measured` and `<target>__promised` say
+            which were measured and which imputed ones are released. Nothing is promised of the others.
         """
         labs, frame = self._current(), to_polars(visits)
         try:
@@ -164,10 +171,12 @@ class SafeImputer(Parameterised):
         except (GuaranteeRefused, VisitsError):  # another table; as new visits it may do
             filled = frame
             for scorer in self.scorer().labs.values():
-                filled = filled_new(scorer, frame, filled)
+                filled = filled_new(scorer, frame, filled, fill)
         else:
             decide_labs(labs, self.settings_)
-            filled = fill_labs(labs, frame)
+            filled = fill_labs(labs, frame, fill)
+        if self._output == "numbers":
+            return as_kind(numbers_only(filled, self.settings_.subject), "pandas", visits)
         return like(filled, visits) if self._output == "default" else as_kind(filled, self._output, visits)
 
     def fit_transform(self, visits: Any, y: None = None) -> Any:  # noqa: ARG002
@@ -196,7 +205,8 @@ class SafeImputer(Parameterised):
         if input_features is not None and list(input_features) != names.tolist():
             raise ValueError("input_features is not equal to feature_names_in_, the columns of the fitted table.")
         added = [name for lab in self._current().values() for name in columns_added(lab.settings)]
-        return np.array([*names, *added], dtype=object)
+        kept = names if self._output != "numbers" else self._numeric_in
+        return np.array([*kept, *added], dtype=object)
 
     def explain(self, visits: Any) -> Any:
         """The visits that carried each imputation: own ones with gaps, other patients' with distances, weights.
@@ -359,16 +369,6 @@ class SafeImputer(Parameterised):
     def __sklearn_is_fitted__(self) -> bool:
         """Whether `fit` was called, or a fitted model loaded."""
         return hasattr(self, "labs_")
-
-    def _repr_html_(self) -> str:
-        if not hasattr(self, "labs_"):
-            rows = {"fitted": "not yet"}
-        else:
-            try:
-                rows = at_a_glance(self.labs_, self.promised())
-            except SafeImputeError as error:
-                rows = {"fitted": f"yes, but {error}"}
-        return as_html(repr(self), rows)
 
     def _fitted(self, told: Settings, settings: Settings, labs: dict[str, FittedLab], left_out: dict[str, str]) -> None:
         """Take over a fit."""

@@ -1,20 +1,16 @@
-"""What scikit-learn and notebooks expect beside fitting: every option by keyword, tags, an imputer at a glance."""
+"""What scikit-learn and notebooks expect beside fitting: every option by keyword, tags, kinds of output."""
 
 import inspect
-from collections.abc import Mapping
-from html import escape
 from typing import Any, Literal, Self
 
 from safeimpute.errors import OptionError
 from safeimpute.machine.options import parameters_of
-from safeimpute.model.labs import FittedLab, Labs
-from safeimpute.selection.claims import Promised
 from safeimpute.settings import Settings
 
 PARAMETERS = {parameter.name: parameter for parameter in parameters_of(Settings)}
 
 
-OutputKind = Literal["default", "pandas", "polars"]
+OutputKind = Literal["default", "pandas", "polars", "numbers"]
 
 
 class Parameterised:
@@ -47,13 +43,16 @@ class Parameterised:
     def set_output(self, *, transform: OutputKind | None = None) -> Self:
         """Say which kind of table `transform` gives: "pandas", "polars", or "default", the kind it is given.
 
+        "numbers" is for a pipeline whose next step takes nothing else: dates as days since 1970, yes and no as 1 and 0,
+        identifiers and text left out, in pandas.
+
         Parameters
         ----------
-        transform : {"default", "pandas", "polars"}, optional
+        transform : {"default", "pandas", "polars", "numbers"}, optional
             None leaves it as it is.
         """
-        if transform not in (None, "default", "pandas", "polars"):
-            raise OptionError(f"output {transform!r} is not known: default, pandas or polars.")
+        if transform not in (None, "default", "pandas", "polars", "numbers"):
+            raise OptionError(f"output {transform!r} is not known: default, pandas, polars or numbers.")
         if transform is not None:
             self._output = transform
         return self
@@ -75,45 +74,3 @@ _SIGNATURE = inspect.Signature(
     [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD), *PARAMETERS.values()]
 )
 vars(Parameterised.__init__)["__signature__"] = _SIGNATURE
-
-
-def as_html(heading: str, rows: Mapping[str, str]) -> str:
-    """A heading and a table of names and words."""
-    cells = "".join(
-        f'<tr><th style="text-align:left;vertical-align:top">{escape(name)}</th>'
-        f'<td style="text-align:left">{escape(words)}</td></tr>'
-        for name, words in rows.items()
-    )
-    return f"<div><code>{escape(heading)}</code><table>{cells}</table></div>"
-
-
-def at_a_glance(labs: Labs, promised: Promised) -> dict[str, str]:
-    """What was fitted, what is promised, what was released and withheld, in words."""
-    said = {"promise": promised.promise, "assumption": promised.assumption, "limits": promised.limits}
-    said |= {"no guarantee": promised.no_promise}
-    return {**_fitted(labs), **{name: words for name, words in said.items() if words}, **_released(labs)}
-
-
-def _fitted(labs: Labs) -> dict[str, str]:
-    """The labs, and the visits they were learnt from."""
-    first = next(iter(labs.values()))
-    unit = f" ({first.unit.name})" if first.unit.name and len(labs) == 1 else ""
-    found = {"target": f"{', '.join(labs)}{unit}", "claim": first.settings.claim}
-    if visits := vars(first).get("visits"):
-        found["fitted"] = f"{len(visits):,} visits of {visits.patients:,} patients"
-    return found
-
-
-def _released(labs: Labs) -> dict[str, str]:
-    """How many values were released and withheld; of several labs, of each."""
-    each = {name: _counts(lab) for name, lab in labs.items()}
-    if len(each) == 1:
-        return next(iter(each.values()))
-    return {name: ", ".join(f"{what}: {words}" for what, words in said.items()) for name, said in each.items()}
-
-
-def _counts(lab: FittedLab) -> dict[str, str]:
-    if lab.decision is None:
-        return {"released": "not decided yet: call impute"}
-    released = int(lab.decision.released.sum())
-    return {"released": f"{released:,}", "withheld": f"{len(lab.decision.released) - released:,}"}

@@ -5,6 +5,7 @@ visits of every patient with an imputation, `review/exploration.json` the outcom
 nowhere.
 """
 
+import hashlib
 import json
 import platform
 from collections.abc import Mapping, Sequence
@@ -28,8 +29,10 @@ from safeimpute.machine.options import TableFormat, make_table_format
 from safeimpute.settings import Settings, make_settings
 from safeimpute.visits.arrays import BoolArray, IntArray
 from safeimpute.visits.examples import load_pbc
+from safeimpute.visits.files.account import Account
+from safeimpute.visits.files.opened import files_in, open_table
 from safeimpute.visits.lab_settings import labs_asked
-from safeimpute.visits.tables import read_visits, write_csv
+from safeimpute.visits.tables import write_csv
 from safeimpute.visits.units import column_choice
 from safeimpute.visits.visits import Visits, prepare_targets
 
@@ -67,12 +70,19 @@ class Manifest(TypedDict):
 
 
 def write_run(
-    folder: Path, tables: Mapping[str, pl.DataFrame], summary: RunSummary | LabsSummary, manifest: Manifest
+    folder: Path,
+    tables: Mapping[str, pl.DataFrame],
+    summary: RunSummary | LabsSummary,
+    manifest: Manifest,
+    in_csv: Mapping[str, pl.DataFrame],
 ) -> None:
-    """Write the results of a run, and how it came about, into a folder that is not finished yet."""
+    """Write the results of a run, and how it came about, into a folder that is not finished yet.
+
+    `in_csv` are the tables whose csv has another form, values as labs report them.
+    """
     for name, table in tables.items():
         table.write_parquet(folder / f"{name}.parquet")
-        write_csv(table, folder / f"{name}.csv")
+        write_csv(in_csv.get(name, table), folder / f"{name}.csv")
     write_json(summary, folder / "summary.json")
     write_json(manifest, folder / "run.json")
 
@@ -199,21 +209,15 @@ class Origin:
     columns: Mapping[str, str] = field(default_factory=dict)  # of the source, renamed
     read_as: TableFormat = field(default_factory=TableFormat)  # how the source is written
     earlier: Path | None = None
+    account: Account = field(default_factory=Account, compare=False)  # what reading did to the rows
 
-    def read(self, time: str = "time") -> pl.DataFrame:
-        """The visits; `time` is their column of times."""
+    def read(self, time: str = "time", subject: str = "subject_id") -> pl.DataFrame:
+        """The visits; `time` is their column of times, `subject` of patients."""
         if self.source is None:
             return load_pbc()
-        told = self.read_as
-        return read_visits(
-            self.source,
-            self.columns,
-            date_format=told.date_format,
-            decimal=told.decimal,
-            separator=told.separator,
-            unit_of=told.units,
-            time=time,
-        )
+        opened = open_table(self.source, self.columns, self.read_as, time=time, subject=subject)
+        self.account.add(opened.account)
+        return opened.frame
 
 
 def make_manifest(settings: Settings, visits: Visits, origin: Origin, *, second_look: bool) -> Manifest:
@@ -231,15 +235,22 @@ def make_manifest(settings: Settings, visits: Visits, origin: Origin, *, second_
             "path": str(source.resolve()) if source else None,
             "columns": dict(origin.columns),
             "format": asdict(origin.read_as),
-            "sha256": sha256_of(source) if source else None,
+            "sha256": _sha256_of(source) if source else None,
             "visits_sha256": visits.fingerprint,
             "rows": visits.rows,
             "merged_rows": visits.merged_rows,
-            "dropped_rows": {},
+            "dropped_rows": dict(origin.account.dropped),
             "ignored_columns": dict(visits.ignored),
         },
         "second_look": second_look,
     }
+
+
+def _sha256_of(source: Path) -> str:
+    """Of a file, or of all files of a folder in their order."""
+    if not source.is_dir():
+        return sha256_of(source)
+    return hashlib.sha256("".join(map(sha256_of, files_in(source))).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -264,12 +275,12 @@ class EarlierRun:
     def visits(self) -> pl.DataFrame:
         """The visits again, or an error where they have changed since."""
         source, settings = self.origin.source, make_settings(**self.config)
-        if source is not None and not source.is_file():
+        if source is not None and not source.exists():
             raise OptionError(
                 f"the run's visits are no longer where they were ({source.name!r}). Put the file back, or use "
                 "safeimpute run with its new place."
             )
-        table = self.origin.read(settings.time)
+        table = self.origin.read(settings.time, settings.subject)
         labs = labs_asked(settings, table)
         prepared = prepare_targets(table, column_choice(settings), labs).values()
         if self.fingerprint not in [each.fingerprint for each in prepared]:

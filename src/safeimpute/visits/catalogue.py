@@ -5,7 +5,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from datetime import timedelta
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -21,6 +21,7 @@ Document = dict[str, Any]  # a TOML file as read; pydantic checks it
 _LOOKBACK = re.compile(r"(\d+)([dh])")
 _LAB_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 CODES: tuple[Vocabulary, ...] = ("mimic", "loinc", "omop")
+VOCABULARIES: tuple[Vocabulary, ...] = (*CODES, "meds")
 
 
 def parse_lookback(text: str) -> timedelta:
@@ -35,6 +36,11 @@ def parse_lookback(text: str) -> timedelta:
 def normal_unit(text: str) -> str:
     """The spelling by which units are compared; readers apply the same rule to the source's units."""
     return text.strip().lower()
+
+
+def normal_name(text: str) -> str:
+    """The spelling by which names of labs are compared: letters and digits, in lower case."""
+    return "".join(letter for letter in text.lower() if letter.isalnum())
 
 
 class _Entry(BaseModel):
@@ -151,6 +157,8 @@ class Lab(_Entry):
     title: str
     unit: str
     units: dict[str, Conversion] = {}
+    decimals: int | None = Field(default=None, ge=0, le=9)  # how many a result is usually reported with
+    names: tuple[str, ...] = ()  # what exports call it
     reject: Range
     flag: Range
     lookback: Annotated[str, AfterValidator(_checked_lookback)]
@@ -237,6 +245,17 @@ class Catalogue(_Entry):
             )
         return self.labs[name]
 
+    @cached_property
+    def by_name(self) -> dict[str, Lab]:
+        """Labs by everything they are called (in normal spelling), and by their codes in every vocabulary."""
+        found: dict[str, Lab] = {}
+        for lab in self.labs.values():
+            named = (lab.name, lab.title, lab.spoken, *lab.names)
+            codes = [code for vocabulary in VOCABULARIES for code in lab.codes_in(vocabulary)]
+            for each in (*map(normal_name, named), *(str(code).lower() for code in codes)):
+                found.setdefault(each, lab)
+        return found
+
     def disease(self, name: str) -> DiseaseCodes:
         """A disease of the user's file, or an error that says how to write one."""
         if name not in self.diseases:
@@ -263,9 +282,8 @@ class Catalogue(_Entry):
 
 
 def _coded(labs: dict[str, Lab]) -> Iterator[tuple[Vocabulary, Code, str]]:
-    vocabularies: tuple[Vocabulary, ...] = ("mimic", "loinc", "omop", "meds")
     for lab in labs.values():
-        for vocabulary in vocabularies:
+        for vocabulary in VOCABULARIES:
             for code in lab.codes_in(vocabulary):
                 yield vocabulary, code, lab.name
 

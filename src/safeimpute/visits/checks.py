@@ -11,6 +11,7 @@ from safeimpute.errors import VisitsError
 from safeimpute.visits.arrays import FloatArray, IntArray, VisitArrays, mix
 from safeimpute.visits.dates import days as days
 from safeimpute.visits.dates import days_or_empty as days_or_empty
+from safeimpute.visits.limits import DECIMAL_COMMA, WHOLE, kinds_of_words
 
 NEAR_COPY_CORRELATION = 0.995
 NEAR_COPY_EQUAL_SHARE = 0.9
@@ -20,9 +21,6 @@ CHANGES_PER_PATIENT = 1.2  # levels a patient has on average; what hardly change
 LARGEST_FLOAT_ID = 1e15  # beyond it a number with a decimal point cannot tell neighbours apart
 LARGEST = 1e12  # no measured value is larger, in whatever unit
 FEWEST_VALUES = 6  # measured in a record; fewer may agree with another patient's by chance
-SIGN = r"(?:[<>≤≥]=?)?\s*"  # of a censored result
-DECIMAL_COMMA = rf"^\s*{SIGN}[+-]?\d*,\d+\s*$"
-NUMBER = rf"^\s*{SIGN}[+-]?\d+\s*$"
 NEEDED = ("target", "lab", "attribute")  # purposes of columns that were named or that a model reads
 
 
@@ -38,6 +36,12 @@ def require_columns(frame: pl.DataFrame, names: Iterable[str], purpose: str) -> 
             )
 
 
+def refuse_patterns(columns: Iterable[str]) -> None:
+    """A name such as * or ^.*$ would be taken for a pattern of names by the library that holds the table."""
+    if any(name == "*" or (name.startswith("^") and name.endswith("$")) for name in columns):
+        raise VisitsError("a column is called '*', or its name begins with ^ and ends with $. Rename it.")
+
+
 def require_header(columns: Sequence[str], needed: Sequence[str]) -> None:
     """Refuse a table none of whose needed columns is there: its first row may be data, so no name of it is shown."""
     if not set(needed) & set(columns):
@@ -45,6 +49,11 @@ def require_header(columns: Sequence[str], needed: Sequence[str]) -> None:
             f"none of the columns {', '.join(map(repr, needed))} is among the table's {len(columns)} columns (not "
             "shown: they may be a first row of data). Add a header row, or map the names with --columns."
         )
+
+
+def require_rows(frame: pl.DataFrame) -> None:
+    if frame.is_empty():
+        raise VisitsError("the table has no rows. Give at least a few dozen visits with a measured target.")
 
 
 def require_identifiers(column: pl.Series) -> None:
@@ -109,7 +118,9 @@ def has_decimal_commas(text: pl.Series, *, whole: bool = False) -> bool:
     commas = filled.str.contains(DECIMAL_COMMA)
     if not commas.any():
         return False
-    numbers = commas | filled.str.contains(NUMBER)
+    known = kinds_of_words(filled).is_null()
+    filled, commas = filled.filter(known), commas.filter(known)
+    numbers = commas | filled.str.contains(WHOLE)
     return bool(numbers.all()) if whole else int(numbers.sum()) > len(filled) / 2
 
 
@@ -120,12 +131,6 @@ def refuse_decimal_commas(text: pl.Series) -> None:
             f"column {text.name!r} holds numbers with a decimal comma. Read the file with --decimal , (and --separator "
             "where columns are not separated by commas), or decimal=',' of read_visits."
         )
-
-
-def mostly_numbers(text: pl.Series) -> bool:
-    """Whether more than half of a text's entries can be read as numbers."""
-    filled = len(text) - text.null_count()
-    return filled > 0 and (len(text) - text.cast(pl.Float64, strict=False).null_count()) > 0.5 * filled
 
 
 def _floats(column: pl.Series, purpose: str) -> FloatArray:
@@ -233,8 +238,9 @@ def refuse_filled_in(columns: Iterable[str], target: str, exclude: Sequence[str]
     """The table that `transform` gives back holds imputed values, which must not pass as measured: of any column."""
     there = set(columns)
     for name in sorted(there | {target}):
-        flag = f"{name}_released"
-        if flag in there and flag not in exclude and name not in exclude:
+        flags = [flag for flag in (f"{name}_released", f"{name}__promised") if flag in there and flag not in exclude]
+        if flags and name not in exclude:
+            flag = flags[0]
             raise VisitsError(
                 f"column {flag!r} says which values of {name!r} were imputed; they would count as measured here. Empty "
                 f"{name!r} where it is true and drop the column, or exclude it if all values are measured."

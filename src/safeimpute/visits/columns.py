@@ -1,12 +1,7 @@
-"""Which column of a user's table is what, why, and how to say otherwise; text of many levels and limits among them.
-
-A censored result ("<5", "> 1000") is measured, but known only by a limit: never a candidate and never an exact value.
-It stands as text in the lab's own column, or as a limit in LAB__low or LAB__high beside an empty cell.
-"""
+"""Which column of a user's table is what, why, and how to say otherwise; text of many levels among them."""
 
 import hashlib
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,14 +11,9 @@ import polars as pl
 from safeimpute.errors import VisitsError
 from safeimpute.visits import checks
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.visits.faults import Faults
+from safeimpute.visits.limits import HIGH, LOW, censored_rows, mostly_numbers, with_limits, words_by_kind
 
-LOW, HIGH = "__low", "__high"  # LAB__low: the value of LAB lies at or above it; LAB__high: at or below it
-BELOW = ("<", "≤", "⩽", "≦", "＜", "=<", "&lt;", "less than", "below", "under")
-ABOVE = (">", "≥", "⩾", "≧", "＞", "=>", "&gt;", "greater than", "more than", "above", "over")
-NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
-UNIT = r"(?:\s*[\p{L}%/°][^<>≤≥]{0,30})?"  # "< 5.0 mg/dL"
-LIMIT = rf"(?i)^\s*(?:{'|'.join((*BELOW, *ABOVE))})\s*(?:or equal to\s*)?=?\s*({NUMBER}){UNIT}\s*$"
-_BELOW = rf"(?i)^\s*(?:{'|'.join(BELOW)})"
 MOST_LEVELS = 20  # a text column with more distinct entries is no category
 ROWS_PER_LEVEL = 10  # on average; with fewer, a level says nothing about measuring
 SHARED_ROWS = 0.5  # at least this share of rows must have an entry that another patient has too
@@ -31,6 +21,12 @@ DATE = r"^\d{4}-\d{2}-\d{2}([ T].*)?$"
 KNOWN, DRAWN = "__known", "__drawn"  # LAB__known: when the value of LAB became known; LAB__drawn: when it was drawn
 RoleName = Literal["target", "lab", "attribute", "high_cardinality", "clock", "limit", "ignored"]
 ATTRIBUTE_NAMES = re.compile(r"age(_.*)?|sex|gender|race|ethnicity", re.IGNORECASE)
+# Names by which tables call a patient, a stay, a sample: such a column holds text, however it looks.
+IDENTIFIER_NAMES = re.compile(
+    r"(.*[^a-z])?(id|ids|mrn|pid|patnr|usubjid|subjid|pseudonym|(patient|subject|person|record|pat|case|stay|visit|"
+    r"encounter|admission|sample|specimen|fall|proben?)[^a-z]*(id|nr|no|num|number|nummer|key)?)",
+    re.IGNORECASE,
+)
 LIMIT_REASON = "a limit of results that are no exact value; such a result is measured, never imputed"
 COMPANIONS: dict[str, tuple[RoleName, str]] = {
     KNOWN: ("clock", "when a value became known; used where only the past counts"),
@@ -40,47 +36,9 @@ COMPANIONS: dict[str, tuple[RoleName, str]] = {
 }
 
 
-def with_limits(frame: pl.DataFrame, labs: Iterable[str]) -> pl.DataFrame:
-    """The table with limits written in these columns moved to LAB__low and LAB__high, the cells left empty."""
-    for lab in labs:
-        if lab in frame.columns and frame[lab].dtype in (pl.String, pl.Categorical, pl.Enum):
-            frame = _moved(frame, lab)
-    return frame
-
-
-def _moved(frame: pl.DataFrame, lab: str) -> pl.DataFrame:
-    text = frame[lab].cast(pl.String)
-    there = text.str.contains(LIMIT).fill_null(False)
-    if not there.any():
-        return frame
-    limit = text.str.extract(LIMIT, 1).cast(pl.Float64, strict=False)
-    below = text.str.contains(_BELOW).fill_null(False)
-    written = {lab + HIGH: there & below, lab + LOW: there & ~below}
-    nothing = pl.repeat(None, len(frame), dtype=pl.Float64, eager=True)
-    columns = [text.zip_with(~there, pl.repeat(None, len(frame), dtype=pl.String, eager=True)).alias(lab)]
-    for name, rows in written.items():
-        known = frame[name].cast(pl.Float64, strict=False) if name in frame.columns else nothing
-        columns.append(limit.zip_with(rows, known).alias(name))
-    return frame.with_columns(columns)
-
-
-def censored_rows(frame: pl.DataFrame, lab: str) -> BoolArray:
-    """Rows of a table, its limits moved, in which a lab has a limit; an exact value beside it counts for more."""
-    there = np.zeros(len(frame), dtype=bool)
-    for name in (lab + LOW, lab + HIGH):
-        if name in frame.columns:
-            filled = frame[name].cast(pl.Float64, strict=False).fill_nan(None)
-            there |= filled.is_not_null().to_numpy()
-    return there
-
-
-def censored_visits(rows: list[BoolArray], visit: IntArray, exact: BoolArray) -> BoolArray | None:
-    """Per visit and lab, whether all that was found is a limit (`rows` of each lab); None where no lab has any."""
-    found = np.zeros(exact.shape, dtype=bool)
-    for position, there in enumerate(rows):
-        found[visit[there], position] = True
-    found &= ~exact
-    return found if found.any() else None
+def names_an_identifier(name: str) -> bool:
+    """Whether a column's name says that it identifies a patient, a stay, a sample (`MRN`, `hadm_id`, `RecordID`)."""
+    return IDENTIFIER_NAMES.fullmatch(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip())) is not None
 
 
 def clean_text(column: pl.Series) -> pl.Series:
@@ -171,6 +129,7 @@ class Columns:
     high_cardinality: dict[str, pl.Series] = field(default_factory=dict)
     roles: dict[str, ColumnRole] = field(default_factory=dict)  # of every column but patient and time
     censored: dict[str, BoolArray] = field(default_factory=dict)  # of every lab: rows with a limit
+    words: dict[str, dict[str, int]] = field(default_factory=dict)  # of labs: rows with a word, by its kind
 
     @property
     def labs(self) -> tuple[str, ...]:
@@ -182,9 +141,20 @@ class Columns:
         return tuple(name for name in self.numeric if self.roles[name].role == "attribute")
 
 
-def read_columns(frame: pl.DataFrame, choice: ColumnChoice, patient: IntArray, visit: IntArray) -> Columns:
-    """Read every input column and say what it was taken for; `patient` and `visit` have one entry per row."""
-    columns = Columns()
+def note_unreadable(frame: pl.DataFrame, choice: ColumnChoice, faults: Faults) -> None:
+    """Note columns that cannot be read, of a table whose patients or times cannot be told."""
+    nobody = np.zeros(len(frame), np.int64)
+    read_columns(frame, choice, nobody, nobody, faults)
+
+
+def read_columns(
+    frame: pl.DataFrame, choice: ColumnChoice, patient: IntArray, visit: IntArray, faults: Faults | None = None
+) -> Columns:
+    """Read every input column and say what it was taken for; `patient` and `visit` have one entry per row.
+
+    Columns that cannot be read are noted and left out where `faults` are gathered, else refused.
+    """
+    columns, gathered = Columns(), Faults() if faults is None else faults
     checks.refuse_companion_uses(frame.columns, _companion_columns(frame), _uses(choice))
     for name in choice.exclude:
         columns.roles[name] = ColumnRole("ignored", "excluded by name", f"take {name} out of --exclude")
@@ -192,11 +162,16 @@ def read_columns(frame: pl.DataFrame, choice: ColumnChoice, patient: IntArray, v
     exact = _without_limits(frame, choice)
     for name in sorted(frame.columns):
         if name not in (choice.subject, choice.time) and name not in columns.roles:
-            _read(exact[name], choice, patient, columns)
+            with gathered.noted():
+                _read(exact[name], choice, patient, columns)
+    if faults is None:
+        gathered.refuse()
     for name, values in columns.numeric.items():
         columns.roles[name] = _numeric_role(name, values, choice, patient, visit)
     columns = _without_unmeasured(columns, choice)
     columns.censored = {name: censored_rows(exact, name) for name in columns.labs}
+    texts = [name for name in columns.labs if frame[name].dtype == pl.String]
+    columns.words = {name: counts for name in texts if (counts := words_by_kind(frame[name]))}
     return columns
 
 
@@ -205,9 +180,7 @@ def _without_limits(frame: pl.DataFrame, choice: ColumnChoice) -> pl.DataFrame:
     apart = {choice.subject, choice.time, *choice.attributes, *choice.exclude}
     named = {choice.target, *choice.labs}
     texts = [name for name, kind in frame.schema.items() if kind == pl.String and name not in apart]
-    return with_limits(
-        frame, [name for name in texts if name in named or checks.mostly_numbers(clean_text(frame[name]))]
-    )
+    return with_limits(frame, [name for name in texts if name in named or mostly_numbers(clean_text(frame[name]))])
 
 
 def _uses(choice: ColumnChoice) -> list[tuple[str, str]]:
@@ -237,8 +210,10 @@ def _read(column: pl.Series, choice: ColumnChoice, patient: IntArray, columns: C
         text = clean_text(column)
         if not named_attribute:
             checks.refuse_decimal_commas(text)
-        if checks.mostly_numbers(text) and not named_attribute:
+        if mostly_numbers(text) and not named_attribute:
             columns.numeric[name] = checks.numbers(text, "read as a lab, because most rows are numbers")
+        elif text.null_count() == len(text) and not named_attribute:
+            columns.roles[name] = ColumnRole("ignored", "empty in every row")
         elif named_attribute or text.n_unique() <= MOST_LEVELS:
             columns.categories[name] = text
             columns.roles[name] = _category_role(text, named_attribute)

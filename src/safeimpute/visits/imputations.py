@@ -2,10 +2,11 @@
 
 Beside the output folders stands one file per run or scored table, with a 64-bit hash of patient, lab and value for each
 released value; no value or identifier can be read from it. A table that holds such a value as if it were measured is
-refused, though its marks were stripped.
+refused, though its marks were stripped. A second file keeps patient, lab, time and the value as the lab reports it: of
+rounded values that stand in a table one is chance, most of many are not.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 
 from safeimpute.errors import SafeImputeError, VisitsError
 from safeimpute.visits.arrays import BoolArray, FloatArray, VisitArrays, mix
+from safeimpute.visits.catalogue import load_catalogue
+from safeimpute.visits.dates import days
 from safeimpute.visits.visits import patient_keys, subject_names
 
 # Column -> its type in Spark's words; subject_id and time keep the types of the visits table.
@@ -33,6 +36,9 @@ COLUMNS: tuple[str, ...] = ("subject_id", "time", *SPARK_TYPES)
 REGISTER = ".safeimpute-released"
 TELLING_DIGITS = 5  # significant digits above which a value is no round number that is measured again by chance
 CHANCE = 2  # so many values may agree to 32 bits by chance
+FEWEST_ROUNDED, SHARE_ROUNDED = 10, 0.5  # rounded values that agree, and their share of the visits, which chance is not
+PLACES = ".places"  # ends the second file's name
+OTHER_DIGITS = 4  # significant ones, of labs whose usual precision nobody says
 Hashes = NDArray[np.uint64]
 
 
@@ -90,6 +96,30 @@ def _finite(values: FloatArray) -> pl.Series:
     return pl.Series(np.where(np.isfinite(values), values, np.nan), dtype=pl.Float64, nan_to_null=True)
 
 
+def decimals_of(lab: str, unit: str | None) -> int | None:
+    """How many decimals a lab is usually reported with; None where the catalogue does not say it of this unit."""
+    known = load_catalogue().labs.get(lab)
+    return known.decimals if known is not None and unit in (None, known.unit) else None
+
+
+def rounded(value: pl.Expr, decimals: int | None) -> pl.Expr:
+    """Values as the lab reports them."""
+    return value.round_sig_figs(OTHER_DIGITS) if decimals is None else value.round(decimals)
+
+
+def at_usual_precision(table: pl.DataFrame, columns: Sequence[str] = ("value", "lower", "upper")) -> pl.DataFrame:
+    """An imputation table with its numbers as their labs report them."""
+    pairs = table.select("lab", "unit").unique().iter_rows()
+    by_decimals: dict[int | None, list[str]] = {}
+    for lab, unit in pairs:
+        by_decimals.setdefault(decimals_of(lab, unit), []).append(lab)
+    for name in columns:
+        for decimals, labs in by_decimals.items():
+            here = rounded(pl.col(name), decimals)
+            table = table.with_columns(pl.when(pl.col("lab").is_in(labs)).then(here).otherwise(name).alias(name))
+    return table
+
+
 def register_beside(path: Path) -> Path:
     return path.resolve().parent / REGISTER
 
@@ -102,12 +132,41 @@ def refuse_known_values(visits: VisitArrays, *beside: Path) -> None:
     known = known_hashes(*beside)
     if known is not None:
         refuse_counted(known_counts(visits, known))
+    refuse_known_places(visits, *beside)
+
+
+def refuse_known_places(visits: VisitArrays, *beside: Path) -> None:
+    """Refuse visits at most of which the rounded value stands that an earlier run released for them."""
+    known = _stored(beside, f"[!.]*{PLACES}")
+    if known is None:
+        return
+    for lab, values in zip(visits.lab_names, visits.labs.T, strict=True):
+        rows = np.isfinite(values)
+        place, same = _places(visits.visit_key[rows], lab, values[rows])
+        asked, agree = int(np.isin(place, known[0]).sum()), int(np.isin(same, known[1]).sum())
+        if agree >= FEWEST_ROUNDED and agree > SHARE_ROUNDED * asked:
+            raise VisitsError(
+                f"column {lab!r} holds {agree:,} values that an earlier run released, rounded, at {asked:,} visits it "
+                "was asked about: they are imputed, not measured. Use the table as it was before they were filled in."
+            )
+
+
+def _places(visit: Hashes, lab: str, value: FloatArray) -> tuple[Hashes, Hashes]:
+    """Hashes of patient, time and lab, and of these with the value."""
+    name = patient_keys(pl.Series([lab]))[0]
+    place = mix(visit ^ mix(np.full(len(visit), name)))
+    single = np.ascontiguousarray(value, dtype=np.float32).view(np.uint32).astype(np.uint64)
+    return place, mix(place + mix(single))
 
 
 def known_hashes(*beside: Path) -> Hashes | None:
     """All that is known beside these folders or files, exact hashes and 32-bit ones; None where nothing is."""
+    return _stored(beside, "[!.]*.npy")
+
+
+def _stored(beside: Sequence[Path], pattern: str) -> Hashes | None:
     registers = {register_beside(path) for path in beside}
-    files = sorted(file for place in registers if place.is_dir() for file in place.glob("[!.]*.npy"))
+    files = sorted(file for place in registers if place.is_dir() for file in place.glob(pattern))
     known = [hashes for file in files if (hashes := read_register(file)) is not None]
     return np.concatenate(known, axis=1) if known else None
 
@@ -187,12 +246,25 @@ def record_released(beside: Path, identity: str, table: pl.DataFrame, measured: 
     place = register_beside(beside)
     try:
         _add(place / f"{identity[:16]}.npy", np.stack([exact[kept], single[kept]]))
+        _add(place / f"{identity[:16]}{PLACES}", _rounded_places(given, keys))
     except OSError as error:
         return (
             f"the released values could not be entered in {place} ({type(error).__name__}): a table that holds them "
             "without their marks will not be recognised. Check the rights of that folder."
         )
     return ""
+
+
+def _rounded_places(given: pl.DataFrame, keys: Hashes) -> Hashes:
+    """Where released values stand, and with which rounded value."""
+    if given.is_empty() or "time" not in given.columns:
+        return np.empty((2, 0), np.uint64)
+    if "unit" not in given.columns:
+        given = given.with_columns(unit=pl.lit(None, pl.String))
+    visit = mix(keys ^ mix(days(given["time"]).view(np.uint64)))
+    value, labs = at_usual_precision(given, ("value",))["value"].to_numpy(), given["lab"].to_numpy()
+    parts = [_places(visit[labs == lab], lab, value[labs == lab]) for lab in given["lab"].unique().sort()]
+    return np.concatenate([np.stack(part) for part in parts], axis=1)
 
 
 def _add(path: Path, hashes: Hashes) -> None:

@@ -10,15 +10,8 @@ import polars as pl
 from safeimpute.errors import VisitsError
 from safeimpute.visits import checks
 from safeimpute.visits.arrays import FloatArray, VisitArrays
-from safeimpute.visits.columns import (
-    COMPANIONS,
-    KNOWN,
-    ColumnChoice,
-    censored_rows,
-    clean_text,
-    high_cardinality_codes,
-    with_limits,
-)
+from safeimpute.visits.columns import COMPANIONS, KNOWN, ColumnChoice, clean_text, high_cardinality_codes
+from safeimpute.visits.limits import censored_rows, with_limits
 from safeimpute.visits.tables import to_polars
 from safeimpute.visits.visits import Visits, known_times, row_keys, visit_arrays
 

@@ -11,7 +11,9 @@ from safeimpute.settings import Settings
 from safeimpute.visits.arrays import FloatArray, VisitArrays
 from safeimpute.visits.catalogue import Conversion, Lab, load_catalogue, normal_unit
 from safeimpute.visits.checks import numbers
-from safeimpute.visits.columns import HIGH, LOW, ColumnChoice, with_limits
+from safeimpute.visits.columns import ColumnChoice
+from safeimpute.visits.faults import Faults
+from safeimpute.visits.limits import HIGH, LOW, with_limits
 
 Typical = tuple[float, float]  # what most values of a lab lie between, in the unit the model knows
 FEWEST, SMALLEST_SHARE = (5, 0.005)  # rows in another unit that make a mixture; fewer may be faults of single results
@@ -98,11 +100,13 @@ def require_units_of(
     visits: VisitArrays, units: Mapping[str, str | None], typical: Mapping[str, Typical] | None = None
 ) -> None:
     """Refuse visits whose labs are not in their units; without a model, targets must be plausible."""
-    labs = dict(zip(visits.lab_names, visits.labs.T, strict=True))
-    require_units(labs, units, typical)
-    if typical is None:
-        for target, unit in units.items():
+    labs, faults = dict(zip(visits.lab_names, visits.labs.T, strict=True)), Faults()
+    with faults.noted():
+        require_units(labs, units, typical)
+    for target, unit in units.items() if typical is None and not faults.found else ():
+        with faults.noted():
             require_plausible(target, unit, labs[target])
+    faults.refuse()
 
 
 def require_plausible(target: str, unit: str | None, values: FloatArray) -> None:
@@ -182,10 +186,13 @@ def require_units(
     """
     measured = {name: values[np.isfinite(values)] for name, values in labs.items()}
     ends = {name: (typical or {}).get(name) or _typical_here(name, units, each) for name, each in measured.items()}
+    faults = Faults()
     for rule in unit_rules({name: each for name, each in ends.items() if each is not None}, units):
         values = measured[rule.lab.name]
         rows = max(rule.out_of_place(values), _second_mode(rule.own, rule.other, values))
-        rule.require_few(rows, len(values))
+        with faults.noted():
+            rule.require_few(rows, len(values))
+    faults.refuse()
 
 
 def _typical_here(name: str, units: Mapping[str, str | None], measured: FloatArray) -> Typical | None:

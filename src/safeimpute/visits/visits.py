@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,16 @@ from safeimpute.visits.columns import (
     ColumnChoice,
     ColumnRole,
     Columns,
-    censored_visits,
     high_cardinality_codes,
     high_cardinality_levels,
     named_lab,
+    note_unreadable,
     one_code_per_visit,
     read_columns,
 )
 from safeimpute.visits.dates import kind_of
+from safeimpute.visits.faults import Faults
+from safeimpute.visits.limits import censored_visits
 from safeimpute.visits.tables import to_polars
 
 __all__ = ["ColumnChoice", "ColumnRole", "Visits", "prepare_targets", "prepare_visits"]
@@ -48,6 +50,7 @@ class Visits:
     high_cardinality_levels: dict[
         str, tuple[str, ...]
     ]  # of each high-cardinality column, hashed, in the order of their codes
+    words: dict[str, dict[str, int]] = field(default_factory=dict)  # of labs: rows with a word ("not done"), by kind
 
     def __len__(self) -> int:
         return len(self.arrays)
@@ -69,6 +72,16 @@ class Visits:
         """Columns that are no input, and why; clocks and limits among them."""
         unused = ("ignored", "clock", "limit")
         return {name: each.reason for name, each in self.roles.items() if each.role in unused}
+
+
+@dataclass(frozen=True)
+class RowKeys:
+    """Per row of the table: its patient and visit in canonical order."""
+
+    patient: IntArray
+    visit: IntArray
+    first_row: IntArray  # one row of each visit
+    time: FloatArray
 
 
 def prepare_visits(table: Any, choice: ColumnChoice) -> Visits:
@@ -93,27 +106,62 @@ def prepare_targets(table: Any, choice: ColumnChoice, targets: Sequence[str]) ->
         choice = replace(choice, labs=tuple(dict.fromkeys((*choice.labs, *targets))))
     _refuse_overlap(choice)
     checks.require_header(frame.columns, [choice.subject, choice.time, choice.target])
-    checks.require_columns(frame, [choice.subject, choice.time], "needed in every visits table")
-    checks.require_columns(frame, targets, "target")
-    checks.require_columns(frame, choice.labs, "named as a lab")
-    checks.require_columns(frame, choice.attributes, "named as an attribute")
-    checks.require_columns(frame, choice.exclude, "named in exclude")
-    for target in targets:
-        checks.refuse_filled_in(frame.columns, target, choice.exclude)
-    if frame.is_empty():
-        raise VisitsError("the table has no rows. Give at least a few dozen visits with a measured target.")
-    for name in (choice.subject, choice.time):
-        checks.require_complete(frame[name], "needed in every row")
-    keys = row_keys(frame, choice)
-    columns = read_columns(frame, choice, keys.patient, keys.visit)
-    if several:
-        checks.refuse_copied_targets(columns.numeric, targets)
-    texts = columns.categories | columns.high_cardinality
-    for target in targets:
-        checks.refuse_near_copies(columns.numeric, target)
-        checks.refuse_classes_of(columns.numeric, texts, target, keys.patient)
+    faults = Faults()
+    _require_named(frame, choice, targets, faults)
+    checks.require_rows(frame)
+    if faults.found:
+        note_unreadable(frame, choice, faults)
+    faults.refuse()
+    keys = _keys(frame, choice, faults)
+    columns = read_columns(frame, choice, keys.patient, keys.visit, faults)
+    faults.refuse()
+    _refuse_leaks(columns, targets, keys, faults)
+    faults.refuse()
     first = _assemble(frame, choice, keys, columns)
     return {target: first if target == choice.target else _aimed_at(first, target) for target in targets}
+
+
+def _require_named(frame: pl.DataFrame, choice: ColumnChoice, targets: Sequence[str], faults: Faults) -> None:
+    """Every column that is needed or named is there."""
+    needed = [(name, "needed in every visits table") for name in (choice.subject, choice.time)]
+    needed += [(name, "target") for name in targets] + [(name, "named as a lab") for name in choice.labs]
+    needed += [(name, "named as an attribute") for name in choice.attributes]
+    needed += [(name, "named in exclude") for name in choice.exclude]
+    first = dict(reversed(needed))  # of a name with two purposes, the first
+    for name in dict.fromkeys(name for name, _ in needed):
+        with faults.noted():
+            checks.require_columns(frame, [name], first[name])
+    for target in targets:
+        with faults.noted():
+            checks.refuse_filled_in(frame.columns, target, choice.exclude)
+
+
+def _keys(frame: pl.DataFrame, choice: ColumnChoice, faults: Faults) -> RowKeys:
+    """Patient and visit of each row; where they cannot be told, what else is wrong is noted before that is said."""
+    for name in (choice.subject, choice.time):
+        with faults.noted():
+            checks.require_complete(frame[name], "needed in every row")
+    if not faults.found:
+        with faults.noted():
+            return row_keys(frame, choice)
+    with faults.noted():
+        checks.days_or_empty(frame[choice.time])
+    note_unreadable(frame, choice, faults)
+    faults.refuse()
+    raise AssertionError("a fault was noted")
+
+
+def _refuse_leaks(columns: Columns, targets: Sequence[str], keys: RowKeys, faults: Faults) -> None:
+    """No column gives a target away."""
+    if len(targets) > 1:
+        with faults.noted():
+            checks.refuse_copied_targets(columns.numeric, targets)
+    texts = columns.categories | columns.high_cardinality
+    for target in targets:
+        with faults.noted():
+            checks.refuse_near_copies(columns.numeric, target)
+        with faults.noted():
+            checks.refuse_classes_of(columns.numeric, texts, target, keys.patient)
 
 
 def _aimed_at(visits: Visits, target: str) -> Visits:
@@ -138,16 +186,6 @@ def _refuse_overlap(choice: ColumnChoice) -> None:
     used += [name for name in choice.labs if name != choice.target]
     if twice := [name for name in used if used.count(name) > 1]:
         raise VisitsError(f"column {twice[0]!r} is named for two uses. Name it once.")
-
-
-@dataclass(frozen=True)
-class RowKeys:
-    """Per row of the table: its patient and visit in canonical order."""
-
-    patient: IntArray
-    visit: IntArray
-    first_row: IntArray  # one row of each visit
-    time: FloatArray
 
 
 def row_keys(frame: pl.DataFrame, choice: ColumnChoice) -> RowKeys:
@@ -196,6 +234,7 @@ def _assemble(frame: pl.DataFrame, choice: ColumnChoice, keys: RowKeys, columns:
         fingerprint=_fingerprint(arrays, levels_met),
         choice=choice,
         high_cardinality_levels=levels_met,
+        words=columns.words,
     )
 
 

@@ -194,7 +194,7 @@ def remember(output: Path, ready: Exported) -> str:
     """Enter the values in the release register beside the export; returns a warning where that was not possible."""
     from safeimpute.visits.imputations import record_released
 
-    rows = ready.rows.select(subject_id="subject", lab="lab", value="value", released="given")
+    rows = ready.rows.select("time", "lab", "value", subject_id="subject", released="given")
     return record_released(output, ready.origin.table, rows)
 
 

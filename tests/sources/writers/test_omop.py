@@ -84,7 +84,7 @@ def test_rows_say_what_they_are() -> None:
     rows = found["measurement"]
     assert rows["measurement_id"].to_list() == [100, 101, 102]
     assert rows["person_id"].to_list() == [2, 4, 5]
-    assert rows["value_as_number"].to_list() == [table["value"][row] for row in (1, 3, 4)]
+    assert rows["value_as_number"].to_list() == [round(table["value"][row], 1) for row in (1, 3, 4)]
     assert rows["measurement_datetime"].to_list() == [table["time"][row] for row in (1, 3, 4)]
     assert set(rows["measurement_type_concept_id"]) == {32882}
     assert set(rows["measurement_concept_id"]) == {3004410}

@@ -14,7 +14,7 @@ from safeimpute.sources.readers import Reader
 from safeimpute.sources.readers.engine import Source, Wanted, empty_like
 from safeimpute.visits import marks
 from safeimpute.visits.catalogue import Code, DiseaseCodes, Vocabulary
-from safeimpute.visits.columns import ABOVE, BELOW
+from safeimpute.visits.limits import ABOVE, BELOW
 
 # Not relevant: nothing is wrong with the row, this cohort has no place for it.
 OTHER_CODE = "other code"

@@ -7,7 +7,8 @@ import ibis.expr.types as ir
 
 from safeimpute.sources.cohort.definition import CohortDefinition, CohortLab
 from safeimpute.sources.readers.engine import TIME
-from safeimpute.visits.columns import DRAWN, HIGH, KNOWN, LOW
+from safeimpute.visits.columns import DRAWN, KNOWN
+from safeimpute.visits.limits import HIGH, LOW
 
 # MIMIC-III moves the birth of patients over 89 three centuries back; MIMIC-IV writes 91 for them.
 OLDEST_AGE, HIDDEN_AGE = 120, 91

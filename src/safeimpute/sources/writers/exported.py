@@ -9,7 +9,7 @@ import polars as pl
 from safeimpute.errors import OptionError, VisitsError
 from safeimpute.visits import checks
 from safeimpute.visits.catalogue import Catalogue, Lab, Vocabulary, normal_unit
-from safeimpute.visits.imputations import COLUMNS
+from safeimpute.visits.imputations import COLUMNS, rounded
 from safeimpute.visits.visits import subject_names
 
 ACCEPTED, REJECTED = "accepted", "rejected"
@@ -155,7 +155,7 @@ def _finished(rows: pl.DataFrame, labs: dict[str, CodedLab], names: Mapping[str,
         time=moments_of(rows["time"]),
         lab="lab",
         given=given,
-        **{each: _converted(each, given, scale) for each in ("value", "lower", "upper")},
+        **{each: _reported(_converted(each, given, scale), labs) for each in ("value", "lower", "upper")},
         risk="risk",
         cutoff="cutoff",
         reason=reason,
@@ -170,7 +170,7 @@ def _scale(rows: pl.DataFrame, name: str, lab: Lab) -> tuple[float, float]:
 
 
 def _converted(column: str, given: pl.Expr, scale: dict[str, tuple[float, float]]) -> pl.Expr:
-    """In the catalogue's unit, bit for bit where it is that already; empty where no value is given."""
+    """In the catalogue's unit; empty where no value is given."""
     result: Any = pl.when(given).then(pl.col(column))
     for name, (times, plus) in scale.items():
         if (times, plus) != (1.0, 0.0):
@@ -178,6 +178,14 @@ def _converted(column: str, given: pl.Expr, scale: dict[str, tuple[float, float]
             result = pl.when(given & (pl.col("lab") == name)).then(changed).otherwise(result)
     expression: pl.Expr = pl.when(given).then(result)
     return expression
+
+
+def _reported(value: pl.Expr, labs: dict[str, CodedLab]) -> pl.Expr:
+    """With as many digits as the lab is reported with."""
+    result = value
+    for name, coded in labs.items():
+        result = pl.when(pl.col("lab") == name).then(rounded(value, coded.lab.decimals)).otherwise(result)
+    return result
 
 
 def moments_of(time: pl.Series) -> pl.Series:

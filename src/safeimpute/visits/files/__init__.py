@@ -1,0 +1,1 @@
+"""Files of visits, one module per kind of file; `visits.tables` opens them."""
