@@ -96,7 +96,7 @@ def _asked(
         return None
     from safeimpute.evaluation.drawn_run import DrawsAsked, shifts_around
     from safeimpute.visits.checks import numbers
-    from safeimpute.visits.columns import with_limits
+    from safeimpute.visits.limits import with_limits
 
     auto = delta.strip() == "auto" and target in measured.columns
     deltas = (

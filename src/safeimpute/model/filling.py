@@ -19,8 +19,9 @@ from safeimpute.model.scorer import LabScorer
 from safeimpute.settings import Settings
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.visits.checks import numbers
-from safeimpute.visits.columns import ColumnChoice, with_limits
+from safeimpute.visits.columns import ColumnChoice
 from safeimpute.visits.imputations import decimals_of, imputation_table, rounded
+from safeimpute.visits.limits import with_limits
 from safeimpute.visits.new_visits import read_new_visits
 from safeimpute.visits.tables import fill_in
 from safeimpute.visits.units import require_same_units
