@@ -5,6 +5,7 @@ import sys
 
 RUNNERS = {
     "guarantee rules": "studies.guarantee.rules",
+    "guarantee fits": "studies.guarantee.whole_fits",
     "guarantee study": "studies.guarantee.study",
     "guarantee promises": "studies.guarantee.promises",
     "guarantee page": "studies.guarantee.page",

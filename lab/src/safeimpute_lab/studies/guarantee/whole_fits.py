@@ -1,8 +1,9 @@
 """Whole fits of odd cohorts, kept as what a release is decided from, so that any rule can be judged on the same fits.
 
-    python -m safeimpute_lab guarantee fits --out out/fits --draws 40 --jobs 2
+    python -m safeimpute_lab guarantee fits --out out/fits --draws 0 90 --jobs 2    four seconds of one core a fit
+    python -m safeimpute_lab guarantee fits --out out/fits --judge                  the average rule on all of them
 
-One file per kind and size: per fit the visits of the fitted patients and of as many new ones.
+One file per kind: per fit the visits of the fitted patients and of as many new ones.
 """
 
 import os
@@ -13,14 +14,19 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import argparse
 import multiprocessing
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from safeimpute.selection.cutoff import Rule, find_cutoff
+from safeimpute.selection.ledger import Entries, Ledger, risk_grid
 from safeimpute_lab.studies.guarantee.odd_cohorts import KINDS, SIZES, TOLERANCE, draw_odd_cohort
+from safeimpute_lab.studies.guarantee.rules import summarise
 
+ALPHAS = (0.05, 0.1, 0.2, 0.35)
 NEW_KEYS = 1_000_000
 Fit = dict[str, np.ndarray]
 
@@ -75,6 +81,33 @@ def load_fits(path: Path) -> list[Fit]:
     return [found[draw] for draw in sorted(found)]
 
 
+def judge(folder: Path) -> Iterator[dict[str, Any]]:
+    """What the average rule releases of every kind at every level, of the fitted patients and of new ones."""
+    for path in sorted(folder.glob("*.npz")):
+        fits = load_fits(path)
+        for alpha in ALPHAS:
+            counts = np.array([_counts(fit, alpha) for fit in fits], dtype=np.float64)
+            for who, start in (("same", 0), ("new", 3)):
+                risky, released, good = counts[:, start : start + 3].T
+                found = vars(summarise(risky, released, good, alpha))
+                yield {"kind": path.name.split(".")[0], "who": who, "alpha": alpha} | found
+
+
+def _counts(fit: Fit, alpha: float) -> tuple[int, ...]:
+    """Risky ones released, released, and good candidates: of the fitted patients, then of new ones."""
+    judged, asked = fit["measured"] & fit["inside"], fit["candidate"] & fit["inside"]
+    risk, weight = fit["risk"].astype(np.float64), fit["weight"].astype(np.float64)
+    entries = Entries(fit["patient"][judged].astype(np.int64), risk[judged], weight[judged], fit["risky"][judged])
+    ledger = Ledger(entries, risk_grid(risk[judged | asked]), risk[asked])
+    cutoff = find_cutoff(ledger, Rule("unmeasured", alpha)).risk
+    limit = -np.inf if cutoff is None else cutoff
+    found: tuple[int, ...] = ()
+    for risks, risky in ((risk[asked], fit["risky"][asked]), (fit["new_risk"], fit["new_risky"])):
+        released = risks <= limit
+        found += (int(np.sum(released & risky)), int(released.sum()), int(np.sum(~risky)))
+    return found
+
+
 def main() -> None:
     """Fit draw by draw over all kinds until the time is up; every kind is saved with the draws it has."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -83,7 +116,14 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", choices=sorted(KINDS), default=list(KINDS))
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=1e9, help="start no fit after so long")
+    parser.add_argument("--judge", action="store_true", help="fit nothing: judge the fits that are there")
     told = parser.parse_args()
+    if told.judge:
+        for row in judge(told.out):
+            print(
+                " ".join(f"{name}={each:.3f}" if isinstance(each, float) else str(each) for name, each in row.items())
+            )
+        return
     told.out.mkdir(parents=True, exist_ok=True)
     fits = _run(told.kinds, range(*told.draws), told.jobs, time.monotonic() + 60 * told.minutes)
     for key, of_kind in fits.items():
