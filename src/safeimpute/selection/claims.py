@@ -47,7 +47,7 @@ def promise_about(settings: Settings, target: str, tolerance: str, measured: str
     else:
         sentence = f"Of the {target} values released {WHO[claim]}, the expected share that {share} is at most "
         sentence += f"{level}{_within(groups)}."
-    return Promised(sentence, " ".join(_assumptions(claim, measured, columns)), _limits(promise, groups))
+    return Promised(sentence, " ".join(_assumptions(claim, measured, columns)), _limits(claim, promise, groups))
 
 
 def without_promise(why: str) -> Promised:
@@ -104,10 +104,11 @@ def bound_in_words(bound: Bound, tolerance: str, alpha: float | None = None) -> 
     if not bound.values:
         return ""
     sure = f"with {100 * bound.confidence:g} % confidence"
-    most = f"{bound.risky:,} of these {bound.values:,} released values ({100 * bound.risky / bound.values:.0f} %)"
+    share = f"({100 * bound.risky / bound.values:.0f} %)"
     if alpha is None or bound.risky <= alpha * bound.values:
-        return f"{sure.capitalize()} no more than {most} are off by {tolerance} or more."
-    said = f"By bad luck it may be more; {sure} it is no more than {most}."
+        some = f"{bound.risky:,} of these {bound.values:,} released values {share}"
+        return f"{sure.capitalize()} no more than {some} are off by {tolerance} or more."
+    said = f"By bad luck it may be more; {sure} it is no more than {bound.risky:,} of them {share}."
     if bound.risky < FAR * alpha * bound.values:
         return said
     return (
@@ -122,11 +123,19 @@ BOUND_SURVIVES = (
 )
 
 
-def _limits(promise: PromiseName, groups: tuple[str, ...] = ()) -> str:
+PROVED = {
+    "exact": "Given the assumption this is proved, whatever the size of the table.",
+    "average": "Given the assumption it is proved in the limit of many patients, and simulated for tables of this size.",
+    "confident": "Given the assumption and independent patients it is proved; that folds are pooled is approximate.",
+}
+
+
+def _limits(claim: ClaimName, promise: PromiseName, groups: tuple[str, ...] = ()) -> str:
+    proved = PROVED["exact" if claim == "visits" else promise]
     one = (
         "It speaks for all values the rule releases in the long run: a single small batch may exceed the level."
         if promise == "confident"
         else "The share is an average over repetitions: a single release may exceed it."
     )
     other = ", and not other groups than those named" if groups else ", and not every subgroup"
-    return f"{one} It covers all released values together, not a subset picked later{other}."
+    return f"{one} It covers all released values together, not a subset picked later{other}. {proved}"
