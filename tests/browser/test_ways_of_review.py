@@ -170,9 +170,34 @@ def test_the_first_value_can_be_judged(browser: Browser, own_server: Server) -> 
         only_look(page)
         expect(page.locator("#detail .state")).to_contain_text("Released")
         expect(page.locator("#chart .used:not([hidden])").first).to_be_visible()
-        expect(page.locator("#chart .limit").first).to_be_attached()
         expect(page.locator("#title")).to_have_text("Total cholesterol")
         expect(page.locator("#other-labs svg")).to_contain_text("Alkaline phosphatase")
+
+
+def test_limits_are_drawn_where_a_patient_comes_near_them(browser: Browser, own_server: Server) -> None:
+    with opened(browser, own_server) as page:
+        page.wait_for_selector("#detail .value")
+        only_look(page)
+        for _ in range(12):
+            if page.locator("#chart .limit").count():
+                break
+            before = page.url
+            page.keyboard.press("n")
+            page.wait_for_function("before => location.href !== before", arg=before)
+            page.wait_for_selector("#chart svg, #chart circle")
+            page.wait_for_timeout(300)
+        expect(page.locator("#chart .limit").first).to_be_attached()
+
+
+def test_a_risk_above_the_level_is_explained(browser: Browser, own_server: Server) -> None:
+    """The first value offered is the riskiest released one near a measured value: above the level, and said why."""
+    with opened(browser, own_server) as page:
+        page.wait_for_selector("#detail .value")
+        only_look(page)
+        run = page.evaluate("fetch('api/run').then((answer) => answer.json())")
+        said = page.locator("#detail", has_text="in 100 values of this risk").inner_text()
+        of100 = int(said.split("About ")[1].split(" in 100")[0])
+        assert ("speaks of all released values together" in said) == (of100 > 100 * run["fdr"])
 
 
 def test_values_set_aside_are_drawn_and_marked(browser: Browser, own_server: Server) -> None:

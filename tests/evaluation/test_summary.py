@@ -106,7 +106,12 @@ def test_a_second_look_promises_nothing_and_changes_no_figure(run: Run) -> None:
     assert (again["promise"], again["assumption"], again["limits"]) == ("", "", "")
     assert again["second_look"]
     assert again["no_promise"].startswith("Second look at the same visits: no guarantee.")
-    told = {"promise", "assumption", "limits", "no_promise", "second_look"}
+    told = {"promise", "assumption", "limits", "no_promise", "second_look", "bound"}
+    assert again["bound"]["headline"] == ""
+    assert "these" in again["bound"]["words"], "the bound stands alone"
+    said = {"headline", "words"}
+    before, after = ({k: v for k, v in each["bound"].items() if k not in said} for each in (summary, again))
+    assert before == after
     assert {k: v for k, v in again.items() if k not in told} == {k: v for k, v in summary.items() if k not in told}
 
 

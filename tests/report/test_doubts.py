@@ -33,8 +33,18 @@ def test_an_unseen_reason_is_one_sentence(summary: RunSummary, released: list[in
 
 def test_the_bound_is_drawn_to_size(summary: RunSummary, manifest: Manifest) -> None:
     bound = {**summary["bound"], "values": 200, "risky": 50, "words": "At most 50 of 200."}
-    page = render_report(cast("RunSummary", {**summary, "bound": bound}), manifest)
-    assert '<div class="bound-bar" aria-hidden="true"><div style="width: 25.0%"></div></div>' in page
+    page = render_report(cast("RunSummary", {**summary, "fdr": 0.1, "bound": bound}), manifest)
+    bar = '<div class="bound-bar" aria-hidden="true"><div style="width: 25.0%"></div>'
+    assert f'{bar}<i style="width: 10.0%"></i></div>' in page, "what the level allows, and what bad luck may add"
+    alone = cast("RunSummary", {**summary, "bound": {**bound, "headline": ""}})
+    assert f"{bar}</div>" in render_report(alone, manifest), "without a promise no level is drawn"
+
+
+def test_one_sentence_with_one_number_heads_the_report(summary: RunSummary, manifest: Manifest) -> None:
+    header = render_report(summary, manifest).partition("<main>")[0]
+    (said,) = re.findall(r'<p class="headline">(.*?)</p>', header)
+    assert said.replace("\u00a0", " ").replace("\u202f", " ") == summary["bound"]["headline"]
+    assert "confidence" not in header
 
 
 def test_every_setting_stands_in_the_folded_configuration(summary: RunSummary, manifest: Manifest) -> None:

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
 from safeimpute.selection.bounds import Bound, chance_of_so_few, held_out_bound, largest_sum, ledger_bound, most_risky
+from safeimpute.selection.claims import bound_in_words, headline_in_words
 from safeimpute.selection.ledger import Entries
+from safeimpute.settings import Settings, make_settings
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 
 
@@ -91,3 +93,26 @@ def test_groups_add_up() -> None:
     together = Bound(10, 0.95, 0.2, 3) + Bound(30, 0.95, 0.3, 5) + Bound(0, 0.95, 1.0, 0)
     assert (together.values, together.risky, together.share) == (40, 8, 0.3)
     assert (Bound(1, 0.9, None, 1) + Bound(1, 0.9, None, 0)).share is None
+
+
+def told(fdr: float, promise: str = "average") -> Settings:
+    return make_settings(target="ldl", tolerance=10.0, fdr=fdr, promise=promise)
+
+
+def test_the_headline_has_one_number_and_the_bound_never_contradicts_it() -> None:
+    assert headline_in_words(200, "10 mg/dL", told(0.1)) == (
+        "Expect up to 20 of these 200 released values (10 %) to be off by 10 mg/dL or more."
+    )
+    assert "10 %, with 90 % confidence" in headline_in_words(200, "10 mg/dL", told(0.1, "confident"))
+    assert headline_in_words(0, "10 mg/dL", told(0.1)) == ""
+    more, far = (bound_in_words(Bound(200, 0.9, None, most), "10 mg/dL", 0.1) for most in (30, 45))
+    assert more == "By bad luck it may be more; with 90 % confidence it is no more than 30 of them (15 %)."
+    assert far.startswith("By bad luck it may be more; with 90 % confidence it is no more than 45 of them (22 %).")
+    assert "cannot vouch for this very release" in far
+    assert "--promise confident" in far
+    fewer = bound_in_words(Bound(200, 0.9, None, 12), "10 mg/dL", 0.1)
+    assert (
+        fewer == "With 90 % confidence no more than 12 of these 200 released values (6 %) are off by 10 mg/dL or more."
+    )
+    assert bound_in_words(Bound(200, 0.9, None, 45), "10 mg/dL").startswith("With 90 % confidence no more than 45")
+    assert bound_in_words(Bound(0, 0.9, None, 0), "10 mg/dL", 0.1) == ""
