@@ -1,5 +1,6 @@
 """A fit at a glance, as notebooks expect: a summary in words, a picture, an HTML form; made from the fitted labs."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING
@@ -17,18 +18,18 @@ if TYPE_CHECKING:
 BARS = 24
 
 
-class AtAGlance:
+class AtAGlance(ABC):
     """What a fitted imputer shows of itself."""
 
     labs_: dict[str, FittedLab]
     settings_: Settings
 
+    @abstractmethod
     def promised(self) -> Promised:
         """What the release promises."""
-        raise NotImplementedError
 
-    def _current(self) -> dict[str, FittedLab]:
-        raise NotImplementedError
+    @abstractmethod
+    def _current(self) -> dict[str, FittedLab]: ...
 
     def summary(self) -> dict[str, str]:
         """What was fitted, what is promised and on what it rests, how many values were released; in words, by name.

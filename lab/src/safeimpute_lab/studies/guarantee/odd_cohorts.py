@@ -1,7 +1,7 @@
-"""Odd cohorts of 150 to 450 patients with known truth: who gets measured, and where errors gather, in twelve ways.
+"""Odd cohorts of 150 to 450 patients with known truth: who gets measured, and where errors gather, in thirteen ways.
 
-In each of them measuring depends on what the table shows and on other visits' measuring, never on the value itself, so
-the promise covers it. NumPy only, so that it runs on a bare machine.
+In all but the last measuring depends on what the table shows and on other visits' measuring, never on the value itself,
+so the promise covers it. NumPy only, so that it runs on a bare machine.
 """
 
 import math
@@ -110,6 +110,12 @@ KINDS: dict[str, Kind] = {
     "clock": Kind("a test is repeated after three months", _many, _usual, lambda s: -0.3 * s.age, "clock", gap=35.0),
     "panel": Kind("measured together with another lab", _few, _usual, lambda s: -0.8 * _lab(s, 0), "panel"),
     "weak": Kind("nothing tells much", _few, lambda s: 0.3 * s.volatility, lambda s: 0.2 - 0.6 * s.age, signal=0.3),
+    "unrecorded episodes": Kind(
+        "in episodes, which a lab shows only in part, values scatter and less is measured: not covered",
+        _many,
+        lambda s: _usual(s) + 0.8 * s.shape,
+        lambda s: 0.6 - 1.6 * s.shape,
+    ),
 }
 
 
