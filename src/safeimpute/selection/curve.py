@@ -6,6 +6,7 @@ few were counted there are too few; the curve speaks of what to expect, and luck
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -46,7 +47,7 @@ class CurveSums(Protocol):
         """What lies between one threshold and the next."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Curve:
     """Log odds of being risky at every threshold as terms x coefficients, and how sure these are."""
 
@@ -60,13 +61,19 @@ class Curve:
 
         If the odds of measuring are off by gamma either way, risky values may be gamma squared times as frequent.
         """
+        expected, doubt = self._expected(gamma)
+        return expected - alpha * np.cumsum(self.asked), doubt
+
+    @lru_cache(maxsize=8)  # noqa: B019 (a curve lives as long as its sums)
+    def _expected(self, gamma: float) -> tuple[FloatArray, FloatArray]:
+        """Risky values expected up to each threshold, and the standard error of their number."""
         logit = self.terms @ self.coefficients + 2.0 * math.log(gamma)
         doubt = np.einsum("ij,jk,ik->i", self.terms, self.covariance, self.terms)
         expected = _chance(logit / np.sqrt(1.0 + math.pi * doubt / 8.0))
         chance = _chance(logit)
         slopes = np.cumsum((self.asked * chance * (1.0 - chance))[:, None] * self.terms, axis=0)
         variance = np.einsum("ij,jk,ik->i", slopes, self.covariance, slopes)
-        return np.cumsum(self.asked * (expected - alpha)), np.sqrt(np.maximum(variance, 0.0))
+        return np.cumsum(self.asked * expected), np.sqrt(np.maximum(variance, 0.0))
 
 
 def fit_curve(sums: CurveSums) -> Curve:

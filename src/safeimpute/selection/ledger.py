@@ -106,7 +106,11 @@ class Ledger:
 
     def patient(self, name: PatientMoment) -> FloatArray:
         """Per threshold a sum, or the largest, over patients."""
-        return real(self.patient_sums[name])
+        return self._patient_amounts[name]
+
+    @cached_property
+    def _patient_amounts(self) -> dict[PatientMoment, FloatArray]:
+        return {name: real(each) for name, each in self.patient_sums.items()}
 
     @cached_property
     def patient_sums(self) -> dict[PatientMoment, Whole]:
