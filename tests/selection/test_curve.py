@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from safeimpute.selection.cutoff import Rule, find_cutoff
 from safeimpute.selection.ledger import Entries, Ledger, risk_grid, sums_of
-from safeimpute.visits.arrays import FloatArray
+from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 
 
 def ledger_of(
@@ -75,3 +76,32 @@ def test_odds_in_doubt_expect_more() -> None:
     excess = [curve.excess(0.2, gamma)[0] for gamma in (1.0, 1.2, 2.0)]
     assert (excess[0] < excess[1]).all()
     assert (excess[1] < excess[2]).all()
+
+
+def test_weights_that_miss_what_the_risk_sees_do_not_break_the_level() -> None:
+    """Measuring follows a column the weights know nothing of: by the count three in ten are risky at a level of two."""
+    counted, released, good = np.zeros(2), np.zeros(2), 0
+    for seed in range(60):
+        patient, risk, risky, measured = _blind_weights(seed)
+        entries = Entries(patient[measured], risk[measured], np.ones(int(measured.sum())), risky[measured])
+        ledger = Ledger(entries, risk_grid(risk), risk[~measured])
+        balance = ledger.visit("risky_weight") - 0.2 * ledger.visit("weight")
+        by_count = ledger.thresholds[balance <= 0][-1]
+        for number, cutoff in enumerate((find_cutoff(ledger, Rule("unmeasured", 0.2)).risk, by_count)):
+            out = risk[~measured] <= (cutoff or 0.0)
+            counted[number] += np.sum(risky[~measured] & out)
+            released[number] += out.sum()
+        good += int(np.sum(~risky[~measured]))
+    ours, by_count = counted / released
+    assert by_count > 0.28
+    assert ours < 0.2
+    assert (released - counted)[0] > 0.5 * good
+
+
+def _blind_weights(seed: int) -> tuple[IntArray, FloatArray, BoolArray, BoolArray]:
+    rng = np.random.default_rng([5, seed])
+    patient = np.repeat(np.arange(300), 5)
+    x, unseen = rng.standard_normal((2, len(patient)))
+    chance = 1.0 / (1.0 + np.exp(-(3.0 * x + 2.0 * unseen - 1.8)))
+    measured = rng.random(len(patient)) < 1.0 / (1.0 + np.exp(1.2 * unseen))
+    return patient, chance, rng.random(len(patient)) < chance, measured

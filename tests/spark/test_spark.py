@@ -201,7 +201,7 @@ def test_the_command_and_its_refusals(spark: Any, fitted: Path, visits: pl.DataF
     assert "Promise: Of the hba1c values released" in done.output
     missing = score("short", visits.drop("glucose"))
     assert isinstance(missing.exception, VisitsError)
-    text = score("text", visits.with_columns(glucose=pl.lit("high")))
+    text = score("text", visits.with_columns(glucose=pl.lit("blue")))  # a word such as "high" would be a result
     assert isinstance(text.exception, VisitsError)
     assert "'glucose' (lab) holds text" in str(text.exception)
     assert not (tmp_path / "text").exists()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import ndtr
 
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 from safeimpute_lab.studies.guarantee.cohorts import BY_KEY
@@ -94,6 +95,16 @@ def coarse_risks(rng: np.random.Generator, patients: int) -> World:
     return replace(world, risk=np.ceil(10.0 * world.risk) / 10.0)
 
 
+def blind_weights(rng: np.random.Generator, patients: int) -> World:
+    """Measuring follows something that the risk sees and the weights do not: everybody seems measured alike."""
+    patient, _ = _even(rng, patients)
+    x, unseen = rng.standard_normal(len(patient)), rng.standard_normal(len(patient))
+    hard = 2.0 * x + 1.2 * unseen - 1.1
+    error = np.sqrt(0.5) * (rng.standard_normal(patients)[patient] + rng.standard_normal(len(patient)))
+    world = _world(patient, ndtr(hard), np.asarray(hard + error > 0.0), 1.0 / (1.0 + np.exp(1.2 * unseen)), rng)
+    return replace(world, weight=np.full(len(patient), np.mean(~world.measured) / np.mean(world.measured)))
+
+
 ATTACKS: dict[str, Attack] = {
     "unseen heavy": unseen_heavy,
     "unseen minority": unseen_minority,
@@ -103,4 +114,5 @@ ATTACKS: dict[str, Attack] = {
     "one patient": one_patient,
     "boasting risk": boasting_risk,
     "coarse risks": coarse_risks,
+    "blind weights": blind_weights,
 }
