@@ -14,8 +14,8 @@ from safeimpute.cli import app
 from safeimpute.errors import NotFittedError, OptionError, VisitsError
 from safeimpute.machine.options import TableFormat
 from safeimpute.model.filling import as_reported, fill_labs
+from safeimpute.visits.checks import Account
 from safeimpute.visits.columns import ColumnChoice
-from safeimpute.visits.files.account import Account
 from safeimpute.visits.files.opened import read_file
 from safeimpute.visits.imputations import at_usual_precision, decimals_of
 from safeimpute.visits.tables import read_visits

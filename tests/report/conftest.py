@@ -147,6 +147,7 @@ def summary() -> RunSummary:
             "share": 0.31,
             "headline": f"Expect up to {round(0.2 * kept)} of these {kept} released values (20 %) to be off.",
             "words": f"With 90 % confidence, at most {kept // 3} of these {kept} released values are off.",
+            "alone": f"With 90 % confidence no more than {kept // 3} of these {kept} released values are off.",
             "survives": "This bound holds for every level at once.",
         },
         "gathering": [{"by": by, "groups": _gathering(missing)} for by in ("value", "history", "sex")],

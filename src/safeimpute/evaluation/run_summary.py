@@ -53,6 +53,7 @@ class BoundSummary(TypedDict):
     share: float | None  # of all that the rule releases in the long run
     headline: str  # the release in one sentence with one number; empty without a promise
     words: str
+    alone: str  # the same where no level is promised
     survives: str  # which promise survives looking
 
 

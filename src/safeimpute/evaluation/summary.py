@@ -70,7 +70,7 @@ def summarise_run(result: RunResult, visits: Visits, imputations: pl.DataFrame) 
         "groups_by": list(settings.groups),
         "risk_cap": settings.risk_cap,
         "cutoffs": _cutoffs(result),
-        "bound": _bound(result.bound, result.headline, result.bound_in_words),
+        "bound": _bound(result.bound, result.headline, result.bound_in_words, result.bound_alone),
         "gathering": [_gathering(each) for each in result.gathering],
         "measuring": summarise_measuring(calibrated.diagnosis, visits, len(imputations)),
         "sensitivity": [{"gamma": each.gamma, "released": each.released} for each in result.doubts],
@@ -102,9 +102,7 @@ def terms_of(settings: Settings, best: BestSettings) -> Terms:
 
 def as_second_look(summary: RunSummary) -> RunSummary:
     """The same results without a promise: these visits were seen before, under another choice."""
-    said = summary["bound"]
-    bound = Bound(said["values"], said["confidence"], said["share"], said["risky"])
-    alone: BoundSummary = {**said, "headline": "", "words": bound_in_words(bound, summary["tolerance_in_words"])}
+    alone: BoundSummary = {**summary["bound"], "headline": "", "words": summary["bound"]["alone"]}
     nothing = {"promise": "", "assumption": "", "limits": "", "no_promise": SECOND_LOOK, "second_look": True}
     return {**summary, **nothing, "bound": alone}  # type: ignore[typeddict-item]
 
@@ -115,7 +113,7 @@ def _by_reason(imputations: pl.DataFrame) -> dict[str, int]:
     return {str(reason): int(count) for reason, count in counts.iter_rows()}
 
 
-def _bound(bound: Bound, headline: str, words: str) -> BoundSummary:
+def _bound(bound: Bound, headline: str, words: str, alone: str) -> BoundSummary:
     return {
         "confidence": bound.confidence,
         "values": bound.values,
@@ -123,6 +121,7 @@ def _bound(bound: Bound, headline: str, words: str) -> BoundSummary:
         "share": bound.share,
         "headline": headline,
         "words": words,
+        "alone": alone,
         "survives": BOUND_SURVIVES,
     }
 
@@ -306,6 +305,7 @@ def summarise_labs(imputer: SafeImputer, each: Mapping[str, RunSummary], folders
             bound,
             "" if no_promise else headline_in_words(bound.values, tolerance, settings),
             bound_in_words(bound, tolerance, None if no_promise else settings.fdr),
+            bound_in_words(bound, tolerance),
         ),
         "visits": len(first.visits),
         "patients": first.visits.patients,

@@ -28,8 +28,8 @@ from safeimpute.machine.looks_log import is_second_look, look_of
 from safeimpute.machine.options import TableFormat, make_table_format
 from safeimpute.settings import Settings, make_settings
 from safeimpute.visits.arrays import BoolArray, IntArray
+from safeimpute.visits.checks import Account
 from safeimpute.visits.examples import load_pbc
-from safeimpute.visits.files.account import Account
 from safeimpute.visits.files.opened import files_in, open_table
 from safeimpute.visits.lab_settings import labs_asked
 from safeimpute.visits.tables import write_csv

@@ -179,6 +179,7 @@ class RunResult:
     bound: Bound
     headline: str  # the release in one sentence with one number; empty without a promise
     bound_in_words: str
+    bound_alone: str  # the same where no level is promised
     passing: BoolArray  # every visit within the promise, measured or not, that the decision lets through
     gathering: list[Gathering]  # to look at, not to promise; so are the next two
     doubts: list[UnderDoubt]  # empty where the claim does not look at who gets measured
@@ -214,6 +215,7 @@ def result_of(
         bound=bound,
         headline=headline_in_words(bound.values, words, settings) if promised.promise else "",
         bound_in_words=bound_in_words(bound, words, settings.fdr if promised.promise else None),
+        bound_alone=bound_in_words(bound, words),
         passing=passing(calibrated.selection_data(tolerance), decision),
         gathering=where_risky_gathers(calibrated, tolerance, rule),
         doubts=what_if.doubts,

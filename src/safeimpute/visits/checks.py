@@ -1,7 +1,9 @@
 """The rules a visits table must keep; each broken one is an error that names column, rule, rows and remedy."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
@@ -277,3 +279,71 @@ def _visit_hash(visits: VisitArrays) -> "np.ndarray[tuple[int], np.dtype[np.uint
         seen = np.ascontiguousarray(np.where(np.isnan(column), np.nan, column + 0.0))
         found = mix(found ^ mix(seen.view(np.uint64)))
     return found
+
+
+MOST_SHOWN = 30
+
+
+class Faults:
+    """What is wrong with a table; each fault is a sentence that names column, rule, rows and remedy."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note what is refused inside, and go on after it."""
+        try:
+            yield
+        except VisitsError as error:
+            if str(error) not in self.found:
+                self.found.append(str(error))
+
+    def refuse(self) -> None:
+        """Raise VisitsError where anything was found: one fault as it is, several numbered."""
+        if len(self.found) == 1:
+            raise VisitsError(self.found[0])
+        if self.found:
+            shown = [f"({number}) {each}" for number, each in enumerate(self.found[:MOST_SHOWN], 1)]
+            more = [f"and {len(self.found) - MOST_SHOWN} more"] if len(self.found) > MOST_SHOWN else []
+            raise VisitsError(f"{len(self.found)} faults. {' '.join([*shown, *more])}")
+
+
+@dataclass
+class Account:
+    """Sentences to show, and counts by reason; nothing of any value."""
+
+    notes: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)  # those of the counts whose rows are gone
+
+    def say(self, sentence: str) -> None:
+        """A sentence to show."""
+        self.notes.append(sentence)
+
+    def count(self, reason: str, rows: int, *, lost: bool = False) -> None:
+        """Rows to which something happened; `lost`: they are not in the table."""
+        if rows:
+            self.counts[reason] = self.counts.get(reason, 0) + rows
+            if lost:
+                self.dropped[reason] = self.dropped.get(reason, 0) + rows
+
+    def add(self, other: "Account") -> None:
+        """What another account says, too."""
+        self.notes += other.notes
+        for reason, rows in other.counts.items():
+            self.count(reason, rows, lost=reason in other.dropped)
+
+    def keep(self, rows: pl.DataFrame, sound: pl.Expr, reason: str) -> pl.DataFrame:
+        """The sound rows; the others are counted under the reason."""
+        kept = rows.filter(sound)
+        self.count(reason, len(rows) - len(kept), lost=True)
+        return kept
+
+    def in_words(self) -> str:
+        """All counts in one line."""
+        return "; ".join(f"{rows:,} {reason}" for reason, rows in self.counts.items()) or "no rows"
+
+    def lines(self) -> list[str]:
+        """What to show."""
+        return [*self.notes, *(f"{rows:>12,}  {reason}" for reason, rows in self.counts.items())]

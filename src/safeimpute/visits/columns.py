@@ -11,7 +11,7 @@ import polars as pl
 from safeimpute.errors import VisitsError
 from safeimpute.visits import checks
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
-from safeimpute.visits.faults import Faults
+from safeimpute.visits.checks import Faults
 from safeimpute.visits.limits import HIGH, LOW, censored_rows, mostly_numbers, with_limits, words_by_kind
 
 MOST_LEVELS = 20  # a text column with more distinct entries is no category

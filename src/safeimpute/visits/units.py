@@ -10,9 +10,8 @@ from safeimpute.errors import OptionError, VisitsError
 from safeimpute.settings import Settings
 from safeimpute.visits.arrays import FloatArray, VisitArrays
 from safeimpute.visits.catalogue import Conversion, Lab, load_catalogue, normal_unit
-from safeimpute.visits.checks import numbers
+from safeimpute.visits.checks import Faults, numbers
 from safeimpute.visits.columns import ColumnChoice
-from safeimpute.visits.faults import Faults
 from safeimpute.visits.limits import HIGH, LOW, with_limits
 
 Typical = tuple[float, float]  # what most values of a lab lie between, in the unit the model knows

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from safeimpute.errors import VisitsError
 from safeimpute.visits import checks
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray, VisitArrays, mix
+from safeimpute.visits.checks import Faults
 from safeimpute.visits.columns import (
     KNOWN,
     ColumnChoice,
@@ -25,7 +26,6 @@ from safeimpute.visits.columns import (
     read_columns,
 )
 from safeimpute.visits.dates import kind_of
-from safeimpute.visits.faults import Faults
 from safeimpute.visits.limits import censored_visits
 from safeimpute.visits.tables import to_polars
 

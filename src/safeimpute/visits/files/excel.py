@@ -12,9 +12,8 @@ import polars as pl
 
 from safeimpute.errors import MissingExtra, VisitsError
 from safeimpute.machine.resources import require_room_to_read
-from safeimpute.visits.checks import LARGEST_FLOAT_ID
+from safeimpute.visits.checks import LARGEST_FLOAT_ID, Account
 from safeimpute.visits.columns import names_an_identifier
-from safeimpute.visits.files.account import Account
 from safeimpute.visits.files.delimited import require_names
 
 LARGEST_PART, LARGEST_BOOK = 2 * 2**30, 3 * 2**30  # bytes unpacked

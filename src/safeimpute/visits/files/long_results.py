@@ -15,9 +15,9 @@ import polars as pl
 from safeimpute.errors import OptionError, VisitsError
 from safeimpute.visits import checks, marks
 from safeimpute.visits.catalogue import Catalogue, normal_name, normal_unit
+from safeimpute.visits.checks import Account
 from safeimpute.visits.columns import ATTRIBUTE_NAMES, KNOWN, names_an_identifier
 from safeimpute.visits.dates import kind_of
-from safeimpute.visits.files.account import Account
 from safeimpute.visits.limits import DECIMAL_COMMA, HIGH, LOW, UNDETECTED, kinds_of_words, with_limits
 
 # What exports call the columns, in normal spelling; the first that is there counts.

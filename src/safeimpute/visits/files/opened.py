@@ -14,14 +14,13 @@ from safeimpute.errors import VisitsError
 from safeimpute.machine.options import TableFormat
 from safeimpute.machine.resources import require_room_to_read
 from safeimpute.visits.catalogue import load_catalogue
-from safeimpute.visits.checks import has_decimal_commas, refuse_patterns
+from safeimpute.visits.checks import Account, has_decimal_commas, refuse_patterns
 from safeimpute.visits.columns import DRAWN, KNOWN
 from safeimpute.visits.dates import read_dates
-from safeimpute.visits.files.account import Account
 from safeimpute.visits.files.delimited import BYTES_PER_NUMBER, read_csv
 from safeimpute.visits.files.excel import read_excel
 from safeimpute.visits.files.long_results import long_columns, read_lab_names, visits_of_results
-from safeimpute.visits.files.redcap import is_redcap, visits_of_redcap
+from safeimpute.visits.files.redcap import ONLY_REDCAP, visits_of_redcap
 from safeimpute.visits.limits import DECIMAL_COMMA
 from safeimpute.visits.units import converted
 
@@ -44,7 +43,7 @@ def open_table(
     account = Account()
     identifiers = {theirs for theirs, ours in columns.items() if ours == subject} or {subject}
     frame = rename_columns(read_files(source, identifiers, read_as, account), columns)
-    if is_redcap(frame):
+    if not ONLY_REDCAP.isdisjoint(frame.columns):
         frame = visits_of_redcap(frame, account, subject=subject, time=time)
     long = long_columns(frame, subject, time)
     if read_as.decimal == ",":

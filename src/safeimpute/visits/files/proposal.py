@@ -17,12 +17,12 @@ from safeimpute.errors import SafeImputeError
 from safeimpute.machine.options import TableFormat
 from safeimpute.visits import checks
 from safeimpute.visits.catalogue import Lab, load_catalogue, normal_name, normal_unit
+from safeimpute.visits.checks import Account
 from safeimpute.visits.columns import COMPANIONS, clean_text, names_an_identifier
 from safeimpute.visits.dates import YEAR_FIRST, shapes_in
-from safeimpute.visits.files.account import Account
 from safeimpute.visits.files.long_results import PATIENTS, TIMES, long_columns
 from safeimpute.visits.files.opened import read_files, rename_columns, with_decimal_commas
-from safeimpute.visits.files.redcap import is_redcap
+from safeimpute.visits.files.redcap import ONLY_REDCAP
 from safeimpute.visits.limits import is_text, mostly_numbers, with_limits, words_by_kind
 
 MORE_TIMES = (
@@ -98,7 +98,7 @@ def propose(
         return found
     long = long_columns(raw, subject, time)
     _decimal(raw, found)
-    if is_redcap(raw):
+    if not ONLY_REDCAP.isdisjoint(raw.columns):
         found.find("", "a REDCap export: events and instances become visits")
         return found
     if long is not None:

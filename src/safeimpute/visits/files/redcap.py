@@ -4,19 +4,15 @@ import polars as pl
 
 from safeimpute.errors import VisitsError
 from safeimpute.visits.catalogue import load_catalogue, normal_name
+from safeimpute.visits.checks import Account
 from safeimpute.visits.columns import ATTRIBUTE_NAMES
-from safeimpute.visits.files.account import Account
 from safeimpute.visits.limits import is_text, mostly_numbers
 
 EVENT, INSTRUMENT, INSTANCE = "redcap_event_name", "redcap_repeat_instrument", "redcap_repeat_instance"
+ONLY_REDCAP = frozenset((EVENT, INSTRUMENT))  # columns that tell its exports
 OWN = (EVENT, INSTRUMENT, INSTANCE, "redcap_data_access_group", "redcap_survey_identifier")
 BOOKKEEPING = r"_complete$|^redcap_|_timestamp$"
 DATE = r"^\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2})?)?$"
-
-
-def is_redcap(frame: pl.DataFrame) -> bool:
-    """Whether a table has the columns only REDCap's exports have."""
-    return EVENT in frame.columns or INSTRUMENT in frame.columns
 
 
 def visits_of_redcap(frame: pl.DataFrame, account: Account, *, subject: str, time: str) -> pl.DataFrame:
