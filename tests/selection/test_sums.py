@@ -1,7 +1,6 @@
 """Balances per patient against their definition, and the same sums however patients are divided."""
 
 import json
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,8 +12,6 @@ from helpers.ledgers import drawn_entries
 from safeimpute.selection import ledger, sums
 from safeimpute.selection.ledger import Entries, Ledger, risk_grid, sums_of
 from safeimpute.selection.sums import Level, Sums, kish_size
-
-LEVEL = Level(0.2)
 
 
 def entries_of(seed: int, patients: int = 300) -> Entries:
@@ -35,30 +32,31 @@ def literal_balances(entries: Entries, threshold: float, level: Level) -> list[f
     return list(balance.values())
 
 
+def moments(ledger: Ledger, place: int, level: Level) -> list[float]:
+    """Sum of the balances, of their squares and of their cubes, as the sums have them."""
+    cost, good = level.risky + level.good, level.good
+    at = {name: float(ledger.patient(name)[place]) for name in sums.PATIENT_MOMENTS}
+    first = cost * ledger.visit("risky_weight")[place] - good * ledger.visit("weight")[place]
+    second = cost**2 * at["risky_square"] - 2 * cost * good * at["size_risky"] + good**2 * at["size_square"]
+    third = cost**3 * at["risky_cube"] - 3 * cost**2 * good * at["size_risky_square"]
+    third += 3 * cost * good**2 * at["square_size_risky"] - good**3 * at["size_cube"]
+    return [float(first), second, third]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.integers(0, 40), st.sampled_from([Level(0.05), Level(0.35), Level(0.1, 1.5)]))
 def test_equals_a_double_loop(seed: int, visits: int, level: Level) -> None:
     entries = drawn_entries(np.random.default_rng(seed), visits, patients=7)
     ledger = Ledger(entries, np.unique(np.r_[entries.risk, 0.35]))
-    places = np.arange(len(ledger.thresholds))
-    stakes = np.full(len(places), 0.01)
-    wealth = ledger.wealth(places, level, stakes)
     for place, threshold in enumerate(ledger.thresholds):
         balance = np.array(literal_balances(entries, threshold, level))
+        assert moments(ledger, place, level) == pytest.approx([sum(balance**power) for power in (1, 2, 3)], abs=1e-7)
         there = entries.risk <= threshold
         weights, risky = entries.weight[there], entries.risky[there]
-        assert wealth[place] == pytest.approx(np.log1p(-0.01 * balance).sum(), abs=1e-8)
         assert ledger.visit("weight")[place] == pytest.approx(weights.sum(), abs=1e-8)
         assert ledger.visit("weight_square")[place] == pytest.approx(np.square(weights).sum(), abs=1e-8)
         assert ledger.visit("risky_square")[place] == pytest.approx(np.square(weights[risky]).sum(), abs=1e-8)
         assert ledger.patient("largest_visit")[place] == pytest.approx(weights.max(initial=0.0), abs=1e-8)
-
-
-def test_a_patient_who_costs_more_than_was_staked_ruins() -> None:
-    entries = Entries(np.arange(101), np.zeros(101), np.r_[np.ones(100), 4.0], np.arange(101) == 100)
-    ledger, place = Ledger(entries, np.array([0.5])), np.array([0])
-    assert ledger.wealth(place, LEVEL, np.array([0.5])) == [-np.inf]
-    assert ledger.wealth(place, LEVEL, np.array([0.2]))[0] == pytest.approx(100 * np.log1p(0.04) + np.log1p(-0.64))
 
 
 def part(entries: Entries, first: int, last: int) -> Entries:
@@ -69,16 +67,13 @@ def part(entries: Entries, first: int, last: int) -> Entries:
 def test_any_partition_adds_up_to_the_same_numbers(edges: list[int]) -> None:
     entries = entries_of(7, 500)
     grid = risk_grid(entries.risk)
-    whole, places = sums_of(Ledger(entries, grid)), np.arange(len(grid))
-    stakes = np.linspace(0.001, 0.1, len(grid))
+    whole = sums_of(Ledger(entries, grid))
     ledgers = [Ledger(part(entries, *pair), grid) for pair in pairwise(edges)]
     total: Sums | None = None
     for each in reversed(ledgers):
         found = Sums.from_dict(json.loads(json.dumps(sums_of(each).to_dict())))
         total = found if total is None else found.plus(total)
     assert total == whole
-    bets = sums.added_bets([each.bets(places, LEVEL, stakes) for each in ledgers])
-    assert bets == Ledger(entries, grid).bets(places, LEVEL, stakes)
 
 
 def test_row_order_patient_numbers_and_the_thresholds_asked_for_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,9 +86,6 @@ def test_row_order_patient_numbers_and_the_thresholds_asked_for_do_not_matter(mo
     )
     whole = sums_of(Ledger(entries, grid))
     assert sums_of(Ledger(moved, grid)) == whole
-    some, stakes = np.array([3, 17, 60]), np.full(3, 0.01)
-    one, other = (Ledger(each, grid).bets(some, LEVEL, stakes) for each in (moved, entries))
-    assert one == other
     monkeypatch.setattr(ledger, "AT_ONCE", 41)
     assert sums_of(Ledger(entries, grid)) == whole
 
@@ -102,6 +94,9 @@ def test_heavy_patients_do_not_overflow() -> None:
     entries = Entries(np.repeat(np.arange(3000), 4), np.zeros(12_000), np.full(12_000, 2e4), np.ones(12_000, bool))
     found = sums_of(Ledger(entries, np.array([0.1])))
     assert found.patient("size_square")[0] == pytest.approx(3000 * (8e4) ** 2)
+    assert found.patient("risky_cube")[0] == pytest.approx(3000 * (8e4) ** 3)
+    one, other = (sums_of(Ledger(part(entries, *pair), np.array([0.1]))) for pair in ((0, 7), (7, 3000)))
+    assert one.plus(other) == found
     assert found.effective_size.patients == pytest.approx(3000)
 
 
@@ -113,14 +108,11 @@ def test_no_visit_makes_empty_sums() -> None:
     assert not sums_of(Ledger(nobody, np.empty(0))).asked
 
 
-def test_sums_of_other_thresholds_are_not_added_nor_bets_of_another_level_read() -> None:
+def test_sums_of_other_thresholds_are_not_added() -> None:
     entries = entries_of(1, 20)
     one, other = (sums_of(Ledger(entries, np.array([each]))) for each in (0.1, 0.2))
     with pytest.raises(ValueError, match="other thresholds"):
         one.plus(other)
-    staked = replace(one, bets=(LEVEL, [0], [0]))
-    with pytest.raises(ValueError, match="another level"):
-        staked.wealth(np.array([0]), Level(0.1), np.array([0.1]))
 
 
 @given(st.lists(st.floats(0, 1), max_size=500))

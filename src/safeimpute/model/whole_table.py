@@ -4,7 +4,7 @@ Every patient, fitted on or not, is estimated by the model of its own fold, whic
 of patients are whole numbers that add up alike in any order, so that one machine and a cluster find the same.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -19,9 +19,9 @@ from safeimpute.model.frozen import VISITS_AT_ONCE, FrozenModel, Scored, score_v
 from safeimpute.model.open_model import open_model
 from safeimpute.selection.calibrated import IntervalErrors
 from safeimpute.selection.claims import SECOND_LOOK
-from safeimpute.selection.cutoff import Cutoff, Rule, find_cutoffs, rule_of, stakes_for
+from safeimpute.selection.cutoff import Cutoff, find_cutoffs, rule_of
 from safeimpute.selection.ledger import Entries, Ledger, sums_of
-from safeimpute.selection.sums import UNIT, Sums, Whole, added_bets, effective_size_of
+from safeimpute.selection.sums import UNIT, Sums, Whole, effective_size_of
 from safeimpute.settings import Settings
 from safeimpute.visits.arrays import BoolArray, FloatArray, VisitArrays, on_its_way
 from safeimpute.visits.imputations import refuse_known_values
@@ -31,8 +31,6 @@ from safeimpute.visits.tables import read_visits
 BINS = 1_000  # of the chance of being unmeasured
 RATIOS = np.r_[0.0, np.geomspace(1e-3, 1e3, 2_000)]  # of errors to their spread, for intervals
 GROUPS = 10
-Stakes = dict[int, list[FloatArray]]  # of every group, without and with late results
-Bets = dict[int, list[tuple[Whole, Whole]]]
 
 
 @dataclass(frozen=True)
@@ -120,18 +118,6 @@ def table_sums(visits: VisitArrays, model: FrozenModel, settings: Settings) -> T
     )
 
 
-def table_bets(visits: VisitArrays, model: FrozenModel, settings: Settings, stakes: Stakes) -> Bets:
-    """Second pass of the confident rule: the bets of one batch at every threshold."""
-    scored, level = score_visits(visits, model, measured_too=True), rule_of(settings).level
-    return {
-        number: [
-            ledger.bets(np.arange(len(ledger.thresholds)), level, stake)
-            for ledger, stake in zip(several, stakes[number], strict=True)
-        ]
-        for number, several in _ledgers(visits, scored, model, settings).items()
-    }
-
-
 def _late(visits: VisitArrays, settings: Settings) -> BoolArray:
     return on_its_way(visits, visits.target) & (settings.claim == "later")
 
@@ -182,38 +168,15 @@ def summed(parts: Iterable[TableSums]) -> TableSums:
     return reduce(TableSums.plus, parts)
 
 
-def stakes_of(sums: TableSums, rule: Rule) -> Stakes:
-    """What the second pass stakes."""
-    each = rule.in_each_of(len(sums.groups))
-    return {number: [stakes_for(one, each) for one in several] for number, several in sums.groups.items()}
-
-
-def joined_bets(parts: Iterable[Bets]) -> Bets:
-    """Bets of several batches together."""
-    batches = list(parts)
-    return {
-        number: [added_bets([batch[number][k] for batch in batches]) for k in range(len(several))]
-        for number, several in batches[0].items()
-    }
-
-
-def calibrated_anew(
-    model: FrozenModel, settings: Settings, sums: TableSums, bets: Bets | None
-) -> tuple[FrozenModel, TableDiagnosis]:
+def calibrated_anew(model: FrozenModel, settings: Settings, sums: TableSums) -> tuple[FrozenModel, TableDiagnosis]:
     """The model with the cut-offs that the whole table supports, and the diagnosis of its weights."""
-    rule, groups = rule_of(settings), sums.groups
-    if bets is not None:
-        groups = {
-            number: tuple(replace(one, bets=(rule.level, *bet)) for one, bet in zip(several, bets[number], strict=True))
-            for number, several in groups.items()
-        }
-    cutoffs, refused = find_cutoffs(groups, rule)
+    cutoffs, refused = find_cutoffs(sums.groups, rule_of(settings))
     ratios = np.cumsum([each / UNIT for each in sums.ratios])
     return replace(
         model,
         cutoffs=cutoffs,
         intervals=IntervalErrors(np.append(RATIOS, np.inf), ratios),
-        reference=replace(model.reference, bet_calibration=_bet_calibration(groups, cutoffs)),
+        reference=replace(model.reference, bet_calibration=_bet_calibration(sums.groups, cutoffs)),
         no_promise=refused,
         help="",
     ), diagnosis_of(sums)
@@ -289,11 +252,7 @@ def calibrate_files(
     arrays = read_new_visits(read_visits(visits, dict(columns or {})), saved.reading).arrays
     refuse_known_values(arrays, out, visits, model, model.resolve().parent)
     sums = summed(table_sums(part, frozen, saved.settings) for part in _batches(arrays))
-
-    def bets(stakes: Stakes) -> Iterator[Bets]:
-        return (table_bets(part, frozen, saved.settings, stakes) for part in _batches(arrays))
-
-    return save_with(saved, frozen, sums, bets, out, force=force)
+    return save_with(saved, frozen, sums, out, force=force)
 
 
 def calibratable(model: Path) -> tuple[SavedModel, FrozenModel]:
@@ -312,19 +271,9 @@ def calibratable(model: Path) -> tuple[SavedModel, FrozenModel]:
     return lab.saved, frozen
 
 
-def save_with(
-    saved: SavedModel,
-    frozen: FrozenModel,
-    sums: TableSums,
-    bets: Callable[[Stakes], Iterable[Bets]],
-    out: Path,
-    *,
-    force: bool,
-) -> TableDiagnosis:
-    """Decide from the sums, under the confident rule with the bets of a second pass, and write the model."""
-    rule = rule_of(saved.settings)
-    placed = joined_bets(bets(stakes_of(sums, rule))) if rule.promise == "confident" else None
-    anew, diagnosis = calibrated_anew(frozen, saved.settings, sums, placed)
+def save_with(saved: SavedModel, frozen: FrozenModel, sums: TableSums, out: Path, *, force: bool) -> TableDiagnosis:
+    """Decide from the sums and write the model."""
+    anew, diagnosis = calibrated_anew(frozen, saved.settings, sums)
     save_calibrated(out, saved, anew, asdict(diagnosis), force=force)
     return diagnosis
 

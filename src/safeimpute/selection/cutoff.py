@@ -4,12 +4,12 @@ Every promise but the paper's own is decided here, whoever made the sums: a fit,
 recalibration, a whole table or a cluster.
 """
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
+from scipy.special import gammaincc, ndtri
 
 from safeimpute.selection.enough import EffectiveSize, enough, too_few
 from safeimpute.selection.sums import Balances, Level, ratio
@@ -18,9 +18,9 @@ from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 
 DOUBT = 0.35  # standard errors that the average rule adds to what it expects
 ROUNDING = 1e-9  # of the weight: balances of equal weights often come to exactly nothing
-LARGEST_STAKE = 0.95  # of what one patient could cost
-CLOSE = 1e-6  # to the wealth that is needed: looked at exactly
-FIRST_WINDOW = 8  # thresholds looked at together; then twice as many
+UNSEEN = 1.5  # times what the costliest patient seen costs: a patient not seen
+PROVING_PATIENTS = 5.0  # risky ones that the level must stand for below a threshold before it is proved
+LEAST_SKEW = 1e-3
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,14 @@ def _last_safe(balances: Balances, rule: Rule, tried: BoolArray) -> int | None:
     """
     level, weight, risky = rule.level, balances.visit("weight"), balances.visit("risky_weight")
     counted = level.risky * risky - level.good * (weight - risky) <= ROUNDING * weight
-    excess, doubt = balances.curve.excess(rule.alpha, rule.gamma)
-    expected = excess + DOUBT * np.sqrt(_clustering(balances)) * doubt <= 0.0
-    safe = np.flatnonzero(tried & counted & expected)
+    safe = np.flatnonzero(tried & counted & _expected_safe(balances, rule, DOUBT))
     return int(safe[-1]) if len(safe) else None
+
+
+def _expected_safe(balances: Balances, rule: Rule, doubts: float) -> BoolArray:
+    """Per threshold whether the level allows what the curve expects, so many standard errors added."""
+    excess, doubt = balances.curve.excess(rule.alpha, rule.gamma)
+    return np.asarray(excess + doubts * np.sqrt(_clustering(balances)) * doubt <= 0.0)
 
 
 def _clustering(balances: Balances) -> FloatArray:
@@ -127,50 +131,37 @@ def _clustering(balances: Balances) -> FloatArray:
 def _last_proved(balances: Balances, rule: Rule, tried: BoolArray) -> int | None:
     """The last of a sequence of thresholds, each shown with confidence to have a mean balance of at most zero.
 
-    The sequence starts where the risks themselves predict the clearest proof and goes up; both are fixed before any
-    error is read, so testing stops at the first failure and needs no correction for their number. A bettor's wealth
-    has a mean of at most 1 if the mean balance is not below zero, so it exceeds 1 / error with a chance of at most
-    `error`.
+    Which thresholds are looked at, and in what order, is fixed before any error is read, so testing stops at the first
+    failure and needs no correction for their number. What the curve expects must keep the level as surely.
     """
-    needed, stakes = -math.log(1.0 - rule.confidence), stakes_for(balances, rule)
-    least, most = _wealth_between(balances, rule.level, stakes)
-    sequence = _sequence(balances, rule, np.flatnonzero(tried))
-    hopeless = np.flatnonzero(most[sequence] < needed - CLOSE)
-    sequence = sequence[: hopeless[0]] if len(hopeless) else sequence
-    open_ = sequence[least[sequence] < needed + CLOSE]  # the others are proved without looking closer
-    for places in _upwards(open_):
-        failed = places[balances.wealth(places, rule.level, stakes[places]) < needed]
-        if len(failed):
-            sequence = sequence[sequence < failed[0]]
-            break
-    return int(sequence[-1]) if len(sequence) else None
+    patients = ratio(np.square(balances.visit("weight")), balances.patient("size_square"))
+    sequence = _sequence(balances, rule, np.flatnonzero(tried & (patients * rule.alpha >= PROVING_PATIENTS)))
+    failed = np.flatnonzero(_chance_of_excess(balances, rule.level)[sequence] > 1.0 - rule.confidence)
+    proved = sequence[: failed[0]] if len(failed) else sequence
+    proved = proved[_expected_safe(balances, rule, float(ndtri(rule.confidence)))[proved]]
+    return int(proved[-1]) if len(proved) else None
 
 
-def _wealth_between(balances: Balances, level: Level, stakes: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Bounds of the log wealth at every threshold: -x - x^2 / (2 (1 - m)) <= log(1 - x) <= -x for x <= m."""
-    weight, risky, read = balances.visit("weight"), balances.visit("risky_weight"), balances.patient
-    both = level.risky + level.good
-    mean = stakes * (both * risky - level.good * weight)
-    square = both**2 * read("risky_square") - 2.0 * both * level.good * read("size_risky")
-    square = np.square(stakes) * (square + level.good**2 * read("size_square"))
-    largest = np.minimum(stakes * level.risky * read("largest_size"), LARGEST_STAKE)
-    return -mean - square / (2.0 * (1.0 - largest)), -mean
+def _chance_of_excess(balances: Balances, level: Level) -> FloatArray:
+    """Per threshold the chance that the mean balance lies above zero, as Gaffke's bound has it.
 
-
-def stakes_for(balances: Balances, rule: Rule) -> FloatArray:
-    """Per threshold the stake that wins soonest at the boundary, from the spread that the risks alone predict.
-
-    Were risks true chances, a patient's balance would vary between what independent and what fully dependent visits
-    give; the stake takes the middle, and never more than a patient whose visits were all risky could cost.
+    Patients are given random proportions (exponential ones), and so is one who was not seen and costs more than any
+    who was; the sum is taken for a gamma with its mean, variance and skewness.
     """
-    alpha, read = rule.alpha, balances.patient
-    drift = read("expected_square") - 2.0 * alpha * read("size_expected") + alpha**2 * read("size_square")
-    spread = (balances.visit("square_doubt") + read("doubt_square")) / 2.0 + np.maximum(drift, 0.0)
-    most = rule.level.risky * read("largest_size")
-    with np.errstate(divide="ignore"):
-        wanted = np.sqrt(-2.0 * math.log(1.0 - rule.confidence) / spread) / rule.gamma
-        stake = np.minimum(wanted, LARGEST_STAKE / most)
-    return np.where((most > 0.0) & (spread > 0.0), stake, 0.0)
+    both, good, read = level.risky + level.good, level.good, balances.patient
+    unseen = UNSEEN * level.risky * np.maximum(read("largest_risky"), read("largest_visit"))
+    mean = both * balances.visit("risky_weight") - good * balances.visit("weight") + unseen
+    square = both**2 * read("risky_square") - 2.0 * both * good * read("size_risky") + good**2 * read("size_square")
+    cube = both**3 * read("risky_cube") - good**3 * read("size_cube")
+    cube += 3.0 * both * good * (good * read("square_size_risky") - both * read("size_risky_square"))
+    return _gamma_above_zero(mean, square + unseen**2, 2.0 * (cube + unseen**3))
+
+
+def _gamma_above_zero(mean: FloatArray, variance: FloatArray, third: FloatArray) -> FloatArray:
+    """Chance that a shifted gamma with these cumulants exceeds zero; one with a left tail is taken for a normal."""
+    deviation = np.sqrt(np.maximum(variance, 1e-300))
+    lean = 2.0 / np.maximum(third / deviation**3, LEAST_SKEW)
+    return np.asarray(gammaincc(lean**2, np.maximum(lean**2 - lean * mean / deviation, 0.0)))
 
 
 def _sequence(balances: Balances, rule: Rule, places: IntArray) -> IntArray:
@@ -182,10 +173,3 @@ def _sequence(balances: Balances, rule: Rule, places: IntArray) -> IntArray:
     noise = (1.0 - 2.0 * alpha) * balances.visit("square_risk") + alpha**2 * balances.visit("weight_square")
     clear = -excess / np.sqrt(np.maximum(noise, 1e-12))
     return places[int(np.argmax(clear[places])) :]
-
-
-def _upwards(places: IntArray) -> Iterator[IntArray]:
-    start, size = 0, FIRST_WINDOW
-    while start < len(places):
-        yield places[start : start + size]
-        start, size = start + size, 2 * size

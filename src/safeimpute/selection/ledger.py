@@ -15,22 +15,20 @@ from safeimpute.selection.curve import Curve, Steps, fit_curve
 from safeimpute.selection.enough import EffectiveSize
 from safeimpute.selection.sums import (
     PATIENT_MOMENTS,
-    SPLIT,
     UNIT,
     VISIT_MOMENTS,
-    Level,
     PatientMoment,
     Sums,
     VisitMoment,
     Whole,
     added,
+    digits,
     effective_size_of,
     exact,
     larger,
     products,
     real,
     steps_between,
-    wealth_of,
     whole,
 )
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
@@ -96,13 +94,11 @@ class Ledger:
 
     def visit_sums(self, name: VisitMoment) -> Whole:
         """The same as whole numbers."""
-        amount = self._amount(name)
-        high = np.floor(amount / SPLIT)
-        halves = [
-            np.cumsum(np.bincount(self.place, half, minlength=len(self.thresholds) + 1))[:-1].tolist()
-            for half in (high, amount - high * SPLIT)
-        ]
-        return [int(one) * int(SPLIT) + int(two) for one, two in zip(*halves, strict=True)]
+        total = [0] * len(self.thresholds)
+        for unit, digit in digits(self._amount(name)):
+            below = np.cumsum(np.bincount(self.place, digit, minlength=len(total) + 1))[:-1].tolist()
+            total = [found + unit * int(more) for found, more in zip(total, below, strict=True)]
+        return total
 
     def patient(self, name: PatientMoment) -> FloatArray:
         """Per threshold a sum, or the largest, over patients."""
@@ -114,24 +110,23 @@ class Ledger:
 
     @cached_property
     def patient_sums(self) -> dict[PatientMoment, Whole]:
-        """Of patients: squares and products of their weight, expected and actual risky weight, and the largest."""
+        """Of patients: squares, cubes and products of their weight and their risky weight, and the largest."""
         places = np.arange(len(self.thresholds))
-        deviation = np.sqrt(np.maximum(self._sorted.risk * (1.0 - self._sorted.risk), 0.0))
-        names: tuple[VisitMoment, ...] = ("weight", "expected", "risky_weight")
-        amounts = (*map(self._amount, names), whole(self._sorted.weight * deviation))
         found: dict[PatientMoment, Whole] = {name: [0] * len(places) for name in PATIENT_MOMENTS}
-        for size, expected, risky, doubt in self._blocks(places, *amounts):
+        for size, risky in self._blocks(places, self._amount("weight"), self._amount("risky_weight")):
+            size_square, risky_square = products(size, size), products(risky, risky)
             parts: dict[PatientMoment, FloatArray] = {
-                "size_square": products(size, size),
-                "size_expected": products(size, expected),
-                "expected_square": products(expected, expected),
-                "doubt_square": products(doubt, doubt),
-                "risky_square": products(risky, risky),
+                "size_square": size_square,
+                "risky_square": risky_square,
                 "size_risky": products(size, risky),
+                "size_cube": products(size_square, size),
+                "square_size_risky": products(size_square, risky),
+                "size_risky_square": products(risky_square, size),
+                "risky_cube": products(risky_square, risky),
             }
             for name, part in parts.items():
                 found[name] = added(found[name], exact(part))
-            found["largest_size"] = larger(found["largest_size"], size)
+            found["largest_risky"] = larger(found["largest_risky"], risky)
         found["largest_visit"] = [int(each) for each in self._largest_visit().tolist()]
         return found
 
@@ -150,18 +145,6 @@ class Ledger:
     def curve(self) -> Curve:
         """How often an imputation of a given risk is risky."""
         return fit_curve(self)
-
-    def wealth(self, places: IntArray, level: Level, stakes: FloatArray) -> FloatArray:
-        """Logarithm of a bettor's wealth at some thresholds."""
-        return wealth_of(*self.bets(places, level, stakes), stakes)
-
-    def bets(self, places: IntArray, level: Level, stakes: FloatArray) -> tuple[Whole, Whole]:
-        """Per threshold sum(log(1 - stake X_q)), and the largest balance: beyond 1 / stake it ruins the bettor."""
-        logs, largest = [0] * len(places), [0] * len(places)
-        for (balance,) in self._blocks(places, self._balance(level)):
-            lost = np.log1p(-np.minimum(stakes * (balance / UNIT), 0.999_999))
-            logs, largest = added(logs, exact(whole(lost))), larger(largest, balance)
-        return logs, largest
 
     @cached_property
     def _sorted(self) -> Entries:
@@ -192,7 +175,6 @@ class Ledger:
             "risky_square": np.square(weight) * risky,
             "expected": weight * risk,
             "square_risk": np.square(weight) * risk,
-            "square_doubt": np.square(weight) * np.maximum(risk * (1.0 - risk), 0.0),
             "visits": np.ones(len(weight)),
             "risky": risky.astype(np.float64),
         }
@@ -203,9 +185,6 @@ class Ledger:
         largest = np.zeros(len(self.thresholds) + 1)
         np.maximum.at(largest, self.place, self._amount("weight"))
         return np.asarray(np.maximum.accumulate(largest)[:-1])
-
-    def _balance(self, level: Level) -> FloatArray:
-        return whole(self._sorted.weight * np.where(self._sorted.risky, level.risky, -level.good))
 
     def _blocks(self, places: IntArray, *amounts: FloatArray) -> Iterator[tuple[FloatArray, ...]]:
         """Per patient and threshold the sums of some amounts, some patients at a time."""

@@ -5,9 +5,8 @@ the same sums to the last bit. `ledger.Ledger` works them out from entries where
 at every threshold and one level, can be sent, and added to others.
 """
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
@@ -15,31 +14,24 @@ import numpy as np
 
 from safeimpute.selection.curve import Curve, Steps, fit_curve
 from safeimpute.selection.enough import EffectiveSize
-from safeimpute.visits.arrays import FloatArray, IntArray
+from safeimpute.visits.arrays import FloatArray
 
 UNIT = 2.0**36
-SPLIT = 2.0**26  # whole numbers are added in two halves, each far below 2**53
+DIGIT = 2.0**26  # whole numbers are added digit by digit, each sum far below 2**53
 
 Whole = list[int]  # one number per threshold, in units of 2**-36
 VisitMoment = Literal[
-    "weight",
-    "weight_square",
-    "risky_weight",
-    "risky_square",
-    "expected",
-    "square_risk",
-    "square_doubt",
-    "visits",
-    "risky",
+    "weight", "weight_square", "risky_weight", "risky_square", "expected", "square_risk", "visits", "risky"
 ]
 PatientMoment = Literal[
     "size_square",
-    "size_expected",
-    "expected_square",
-    "doubt_square",
     "risky_square",
     "size_risky",
-    "largest_size",
+    "size_cube",
+    "square_size_risky",
+    "size_risky_square",
+    "risky_cube",
+    "largest_risky",
     "largest_visit",
 ]
 VISIT_MOMENTS: tuple[VisitMoment, ...] = VisitMoment.__args__  # type: ignore[attr-defined]
@@ -85,9 +77,6 @@ class Balances(Protocol):
     def curve(self) -> Curve:
         """How often an imputation of a given risk is risky."""
 
-    def wealth(self, places: IntArray, level: Level, stakes: FloatArray) -> FloatArray:
-        """At some thresholds sum(log(1 - stake X_q)): evidence that the mean balance is below zero."""
-
 
 def kish_size(weights: FloatArray) -> float:
     """(sum w)^2 / sum w^2: how many equally weighted units the weighted ones are worth."""
@@ -115,7 +104,6 @@ class Sums:
     asked: Whole  # values asked about at or below each threshold
     of_visits: dict[VisitMoment, Whole]
     of_patients: dict[PatientMoment, Whole]
-    bets: tuple[Level, Whole, Whole] | None = None  # where the confident rule has staked
 
     def plus(self, other: "Sums") -> "Sums":
         """Both together."""
@@ -135,8 +123,8 @@ class Sums:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON carries it; bets are sent apart."""
-        return {each.name: getattr(self, each.name) for each in fields(self)} | {"bets": None}
+        """As JSON carries it."""
+        return dict(vars(self))
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> "Sums":
@@ -172,28 +160,11 @@ class Sums:
         """How often an imputation of a given risk is risky."""
         return fit_curve(self)
 
-    def wealth(self, places: IntArray, level: Level, stakes: FloatArray) -> FloatArray:
-        """Logarithm of a bettor's wealth at some thresholds; level and stakes must be those the bets were made with."""
-        assert self.bets is not None
-        made_at, logs, largest = self.bets
-        if level != made_at:
-            raise ValueError("these bets were made at another level")
-        return wealth_of([logs[k] for k in places], [largest[k] for k in places], stakes)
-
 
 def steps_between(balances: Balances, asked: FloatArray) -> Steps:
     """Sums at or below each threshold -> sums between one and the next."""
     names: tuple[VisitMoment, ...] = ("weight", "risky_weight", "expected")
     return Steps(*(np.diff(each, prepend=0.0) for each in (*map(balances.visit, names), asked)))
-
-
-def added_bets(parts: Sequence[tuple[Whole, Whole]]) -> tuple[Whole, Whole]:
-    """Bets of several batches together."""
-    logs, largest = parts[0]
-    for more, larger in parts[1:]:
-        logs = added(logs, more)
-        largest = [max(pair) for pair in zip(largest, larger, strict=True)]
-    return logs, largest
 
 
 def effective_size_of(totals: Sequence[int]) -> EffectiveSize:
@@ -213,11 +184,21 @@ def products(one: FloatArray, other: FloatArray) -> FloatArray:
     return np.rint(one * (other / UNIT))
 
 
+def digits(whole: FloatArray) -> Iterator[tuple[int, FloatArray]]:
+    """Whole numbers that are not negative, as digits with what each stands for."""
+    unit = 1
+    while whole.any():
+        rest = np.floor(whole / DIGIT)
+        yield unit, whole - rest * DIGIT
+        whole, unit = rest, unit * int(DIGIT)
+
+
 def exact(whole: FloatArray) -> Whole:
     """Sums over the first axis of whole numbers."""
-    high = np.floor(whole / SPLIT)
-    parts = [half.sum(axis=0).tolist() for half in (high, whole - high * SPLIT)]
-    return [int(one) * int(SPLIT) + int(two) for one, two in zip(*parts, strict=True)]
+    total = [0] * whole.shape[1]
+    for unit, digit in digits(whole):
+        total = [found + unit * int(more) for found, more in zip(total, digit.sum(axis=0).tolist(), strict=True)]
+    return total
 
 
 def added(one: Sequence[int], other: Sequence[int]) -> Whole:
@@ -230,8 +211,3 @@ def larger(found: Whole, table: FloatArray) -> Whole:
 
 def real(whole: Sequence[int]) -> FloatArray:
     return np.array([number / UNIT for number in whole], dtype=np.float64)
-
-
-def wealth_of(logs: Whole, largest: Whole, stakes: FloatArray) -> FloatArray:
-    ruined = stakes * real(largest) >= 1.0
-    return np.where(ruined, -math.inf, real(logs))

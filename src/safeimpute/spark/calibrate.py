@@ -7,21 +7,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from safeimpute.model.whole_table import (
-    Bets,
-    Stakes,
-    TableDiagnosis,
-    TableSums,
-    calibratable,
-    save_with,
-    summed,
-    table_bets,
-    table_sums,
-)
+from safeimpute.model.whole_table import TableDiagnosis, TableSums, calibratable, save_with, summed, table_sums
 from safeimpute.spark.cluster import (
     by_patient,
     plain_errors,
@@ -38,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SCHEMA = "sums string"
-SentStakes = dict[int, list[list[float]]]  # plain numbers
 
 
 def calibrate_files_on_spark(
@@ -82,33 +69,17 @@ def _calibrated(
     saved, frozen = calibratable(model)
     refuse_known(visits, model, saved.reading, (), (out, *beside, model, model.resolve().parent))
     whole, archive = by_patient(visits, model, saved.reading, (), partitions)
-    sums = summed(TableSums.from_dict(each) for each in _collected(whole, archive, None))
-
-    def bets(stakes: Stakes) -> Iterator[Bets]:
-        sent = {number: [each.tolist() for each in several] for number, several in stakes.items()}
-        return ({int(number): each for number, each in batch.items()} for batch in _collected(whole, archive, sent))
-
-    return save_with(saved, frozen, sums, bets, out, force=force)
+    lines = whole.mapInArrow(partial(_sums_of_batches, archive=archive), SCHEMA).collect()
+    sums = summed(TableSums.from_dict(json.loads(row["sums"])) for row in lines)
+    return save_with(saved, frozen, sums, out, force=force)
 
 
-def _collected(whole: "DataFrame", archive: str, stakes: SentStakes | None) -> list[Any]:
-    """One line per batch of patients."""
-    lines = whole.mapInArrow(partial(_sums_of_batches, archive=archive, stakes=stakes), SCHEMA)
-    return [json.loads(row["sums"]) for row in lines.collect()]
-
-
-def _sums_of_batches(
-    batches: "Iterator[pa.RecordBatch]", archive: str, stakes: SentStakes | None
-) -> "Iterator[pa.RecordBatch]":
-    """What a worker adds up: the sums of the first pass, or the bets of the second."""
+def _sums_of_batches(batches: "Iterator[pa.RecordBatch]", archive: str) -> "Iterator[pa.RecordBatch]":
+    """What a worker adds up, one line per batch of patients."""
     import pyarrow as pa
 
     scorer = warm_scorer(archive)
     for frame in whole_patients(batches, scorer.reading.subject):
         visits = read_new_visits(frame, scorer.reading).arrays
-        if stakes is None:
-            line = json.dumps(table_sums(visits, scorer.model, scorer.settings).to_dict())
-        else:
-            staked = {number: [np.array(each) for each in several] for number, several in stakes.items()}
-            line = json.dumps(table_bets(visits, scorer.model, scorer.settings, staked))
+        line = json.dumps(table_sums(visits, scorer.model, scorer.settings).to_dict())
         yield pa.RecordBatch.from_pydict({"sums": [line]})

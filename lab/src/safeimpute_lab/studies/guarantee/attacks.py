@@ -72,6 +72,28 @@ def whole_patients(rng: np.random.Generator, patients: int) -> World:
     return _world(patient, risk, risky, np.full(len(patient), 0.5), rng)
 
 
+def whole_above(rng: np.random.Generator, patients: int) -> World:
+    """Whole patients err, a tenth more of them than the level 0.1 bears, and the risks say nothing."""
+    patient, risk = _even(rng, patients)
+    risky = (rng.random(patients) < 0.11)[patient]
+    return _world(patient, risk, risky, np.full(len(patient), 0.5), rng)
+
+
+def heavy_above(rng: np.random.Generator, patients: int) -> World:
+    """The same with heavy-tailed counts of visits."""
+    count = np.minimum(1 + np.floor(2 * rng.pareto(1.5, patients)), 100).astype(np.int64)
+    patient = np.repeat(np.arange(patients), count)
+    risky = (rng.random(patients) < 0.11)[patient]
+    return _world(patient, rng.random(len(patient)) / 2, risky, np.full(len(patient), 0.5), rng)
+
+
+def rarely_above(rng: np.random.Generator, patients: int) -> World:
+    """Visits measured once in fifty or nearly always, a share a tenth above the level 0.1 at all of them."""
+    patient, risk = _even(rng, patients)
+    risky = rng.random(len(patient)) < 0.11
+    return _world(patient, risk, risky, 1.0 / (1.0 + np.exp(1.0 + 1.5 * rng.standard_normal(len(patient)))), rng)
+
+
 def one_patient(rng: np.random.Generator, patients: int) -> World:
     """One patient of the table has as many visits as all others together, and none is risky."""
     patient, risk = _even(rng, patients)
@@ -112,6 +134,9 @@ ATTACKS: dict[str, Attack] = {
     "equal risks": equal_risks,
     "whole patients": whole_patients,
     "one patient": one_patient,
+    "whole above 0.1": whole_above,
+    "heavy above 0.1": heavy_above,
+    "rarely above 0.1": rarely_above,
     "boasting risk": boasting_risk,
     "coarse risks": coarse_risks,
     "blind weights": blind_weights,
