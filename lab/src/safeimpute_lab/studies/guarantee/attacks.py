@@ -134,10 +134,10 @@ ATTACKS: dict[str, Attack] = {
     "equal risks": equal_risks,
     "whole patients": whole_patients,
     "one patient": one_patient,
-    "whole above 0.1": whole_above,
-    "heavy above 0.1": heavy_above,
-    "rarely above 0.1": rarely_above,
     "boasting risk": boasting_risk,
     "coarse risks": coarse_risks,
     "blind weights": blind_weights,
+    "whole above 0.1": whole_above,
+    "heavy above 0.1": heavy_above,
+    "rarely above 0.1": rarely_above,
 }
