@@ -159,7 +159,7 @@ def _chance_of_excess(balances: Balances, level: Level) -> FloatArray:
 
 def _gamma_above_zero(mean: FloatArray, variance: FloatArray, third: FloatArray) -> FloatArray:
     """Chance that a shifted gamma with these cumulants exceeds zero; one with a left tail is taken for a normal."""
-    deviation = np.sqrt(np.maximum(variance, 1e-300))
+    deviation = np.sqrt(np.maximum(variance, 1e-60))
     lean = 2.0 / np.maximum(third / deviation**3, LEAST_SKEW)
     return np.asarray(gammaincc(lean**2, np.maximum(lean**2 - lean * mean / deviation, 0.0)))
 
