@@ -1,11 +1,12 @@
 """What a recalibrated cut-off releases in the months after, over many simulated hospitals.
 
-    python -m safeimpute_lab recalibration [--hospitals 120] [--patients 500] [--scatter 0.5] [--always]
+    python -m safeimpute_lab recalibration [--hospitals 120] [--scatter 0.5] [--level 0.3] [--promise confident]
 
-One model (claim `later`, level 0.25, tolerance 0.8) is fitted once. In every hospital new patients are watched for 36
+One model (claim `later`, tolerance 0.8) is fitted once. In every hospital new patients are watched for 36
 months, in which measured targets scatter more by so many points (with `--always` also those before). The first half of
 what was watched recalibrates, the second half is judged: weighted share of unacceptable values over all
-hospitals, by the old cut-off and by the new, and the mean balance per hospital with its standard error.
+hospitals, by the old cut-off and by the new, and the mean balance per hospital with its standard error; beside it
+the weight that the largest cut-off keeping the level over all hospitals would release, had it known every error.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-LAST_DAY, MONTHS, LEVEL, TOLERANCE = 1_300.0, 36, 0.25, 0.8
+LAST_DAY, MONTHS, TOLERANCE = 1_300.0, 36, 0.8
 
 
 def watched(patients: int, seed: int, scatter: float, always: bool) -> pl.DataFrame:
@@ -33,18 +34,18 @@ def watched(patients: int, seed: int, scatter: float, always: bool) -> pl.DataFr
     return visits.with_columns((pl.col("hba1c") + pl.Series(noise)).clip(4, 16))
 
 
-def fit() -> Any:
+def fit(level: float, promise: str) -> Any:
     """The model all hospitals are scored by."""
     from safeimpute import SafeImputer
     from safeimpute.visits.examples import simulate
 
     visits = simulate("mimic4", np.random.default_rng(8), patients=500).visits
-    told = {"target": "hba1c", "tolerance": TOLERANCE, "fdr": LEVEL, "claim": "later"}
+    told = {"target": "hba1c", "tolerance": TOLERANCE, "fdr": level, "promise": promise, "claim": "later"}
     return SafeImputer(**told).fit(visits.filter(pl.col("time") <= LAST_DAY))
 
 
-def one(scorer: Any, visits: pl.DataFrame, log: Path) -> list[float]:
-    """Risky and released weight of the second half: by the old cut-off, then by the recalibrated one."""
+def one(scorer: Any, visits: pl.DataFrame, log: Path) -> tuple[list[float], np.ndarray]:
+    """Risky and released weight of the second half, by the old cut-off and the new; and risk, weight, errors of it."""
     from safeimpute.model.night_log import Event, NightLog
     from safeimpute.model.open_model import Status
     from safeimpute.monitoring.monitor import monitor
@@ -60,7 +61,15 @@ def one(scorer: Any, visits: pl.DataFrame, log: Path) -> list[float]:
     for cutoff in (scorer.model.cutoffs[0].risk, anew.cutoffs[0].risk):
         out = rest.measured & rest.inside & (rest.risk <= (-np.inf if cutoff is None else cutoff))
         found += [float(rest.odds[out] @ rest.risky[out]), float(rest.odds[out].sum())]
-    return found
+    judged = rest.measured & rest.inside
+    return found, np.array([rest.risk, rest.odds, rest.risky])[:, judged]
+
+
+def reachable(judged: np.ndarray, level: float) -> float:
+    """Weight below the largest risk up to which the share over all hospitals keeps the level."""
+    _, weight, risky = judged[:, np.argsort(judged[0], kind="stable")]
+    keeps = np.flatnonzero(np.cumsum(weight * risky) <= level * np.cumsum(weight))
+    return float(np.cumsum(weight)[keeps[-1]]) if len(keeps) else 0.0
 
 
 def main() -> None:
@@ -72,24 +81,27 @@ def main() -> None:
     parser.add_argument("--patients", type=int, default=500)
     parser.add_argument("--scatter", type=float, default=0.5)
     parser.add_argument("--always", action="store_true")
+    parser.add_argument("--level", type=float, default=0.25)
+    parser.add_argument("--promise", choices=("average", "confident"), default="average")
     told = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
-        fit().save(Path(place) / "model")
+        fit(told.level, told.promise).save(Path(place) / "model")
         lab = Scorer.load(Path(place) / "model").one
         scorer = Scorer({lab.settings.target: replace(lab, folder=None)})  # one model, a night log for each hospital
-        rows = np.array(
-            [
-                one(scorer, watched(told.patients, 100 + k, told.scatter, told.always), Path(place) / f"{k}.db")
-                for k in range(told.hospitals)
-            ]
-        )
+        found = [
+            one(scorer, watched(told.patients, 100 + k, told.scatter, told.always), Path(place) / f"{k}.db")
+            for k in range(told.hospitals)
+        ]
+    rows = np.array([each for each, _ in found])
+    most = reachable(np.concatenate([each for _, each in found], axis=1), told.level) / told.hospitals
     for name, (risky, out) in (("old cut-off", rows[:, :2].T), ("recalibrated", rows[:, 2:].T)):
-        balance = risky - LEVEL * out
+        balance = risky - told.level * out
         error = balance.std(ddof=1) / np.sqrt(len(balance))
         print(
             f"{name}: released in {int(np.sum(out > 0))} of {len(rows)}, weight {out.mean():.1f}, share "
             f"{risky.sum() / max(out.sum(), 1e-9):.3f}, balance {balance.mean():.2f} ± {error:.2f}"
         )
+    print(f"weight that could be released: {most:.1f}")
 
 
 if __name__ == "__main__":
