@@ -1,7 +1,7 @@
 """Whole fits of odd cohorts, kept as what a release is decided from, so that any rule can be judged on the same fits.
 
     python -m safeimpute_lab guarantee fits --out out/fits --draws 0 90 --jobs 2    four seconds of one core a fit
-    python -m safeimpute_lab guarantee fits --out out/fits --judge                  the average rule on all of them
+    python -m safeimpute_lab guarantee fits --out out/fits --judge                  a rule on all of them: --promise confident
 
 One file per kind: per fit the visits of the fitted patients and of as many new ones.
 """
@@ -23,6 +23,7 @@ import numpy as np
 
 from safeimpute.selection.cutoff import Rule, find_cutoff
 from safeimpute.selection.ledger import Entries, Ledger, risk_grid
+from safeimpute.settings import PromiseName
 from safeimpute_lab.studies.guarantee.odd_cohorts import KINDS, SIZES, TOLERANCE, draw_odd_cohort
 from safeimpute_lab.studies.guarantee.rules import summarise
 
@@ -81,25 +82,25 @@ def load_fits(path: Path) -> list[Fit]:
     return [found[draw] for draw in sorted(found)]
 
 
-def judge(folder: Path) -> Iterator[dict[str, Any]]:
-    """What the average rule releases of every kind at every level, of the fitted patients and of new ones."""
+def judge(folder: Path, promise: PromiseName) -> Iterator[dict[str, Any]]:
+    """What a rule releases of every kind at every level, of the fitted patients and of new ones."""
     for path in sorted(folder.glob("*.npz")):
         fits = load_fits(path)
         for alpha in ALPHAS:
-            counts = np.array([_counts(fit, alpha) for fit in fits], dtype=np.float64)
+            counts = np.array([_counts(fit, Rule("unmeasured", alpha, promise)) for fit in fits], dtype=np.float64)
             for who, start in (("same", 0), ("new", 3)):
                 risky, released, good = counts[:, start : start + 3].T
                 found = vars(summarise(risky, released, good, alpha))
                 yield {"kind": path.name.split(".")[0], "who": who, "alpha": alpha} | found
 
 
-def _counts(fit: Fit, alpha: float) -> tuple[int, ...]:
+def _counts(fit: Fit, rule: Rule) -> tuple[int, ...]:
     """Risky ones released, released, and good candidates: of the fitted patients, then of new ones."""
     judged, asked = fit["measured"] & fit["inside"], fit["candidate"] & fit["inside"]
     risk, weight = fit["risk"].astype(np.float64), fit["weight"].astype(np.float64)
     entries = Entries(fit["patient"][judged].astype(np.int64), risk[judged], weight[judged], fit["risky"][judged])
     ledger = Ledger(entries, risk_grid(risk[judged | asked]), risk[asked])
-    cutoff = find_cutoff(ledger, Rule("unmeasured", alpha)).risk
+    cutoff = find_cutoff(ledger, rule).risk
     limit = -np.inf if cutoff is None else cutoff
     found: tuple[int, ...] = ()
     for risks, risky in ((risk[asked], fit["risky"][asked]), (fit["new_risk"], fit["new_risky"])):
@@ -117,9 +118,10 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=1e9, help="start no fit after so long")
     parser.add_argument("--judge", action="store_true", help="fit nothing: judge the fits that are there")
+    parser.add_argument("--promise", choices=("average", "confident"), default="average")
     told = parser.parse_args()
     if told.judge:
-        for row in judge(told.out):
+        for row in judge(told.out, told.promise):
             print(
                 " ".join(f"{name}={each:.3f}" if isinstance(each, float) else str(each) for name, each in row.items())
             )
