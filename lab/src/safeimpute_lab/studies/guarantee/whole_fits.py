@@ -1,7 +1,7 @@
 """Whole fits of odd cohorts, kept as what a release is decided from, so that any rule can be judged on the same fits.
 
     python -m safeimpute_lab guarantee fits --out out/fits --draws 0 90 --jobs 2    four seconds of one core a fit
-    python -m safeimpute_lab guarantee fits --out out/fits --judge                  a rule on all of them: --promise confident
+    python -m safeimpute_lab guarantee fits --out out/fits --judge [--promise confident]    a rule on all of them
 
 One file per kind: per fit the visits of the fitted patients and of as many new ones.
 """
