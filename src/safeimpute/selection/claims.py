@@ -126,7 +126,8 @@ BOUND_SURVIVES = (
 PROVED = {
     "exact": "Given the assumption this is proved, whatever the size of the table.",
     "average": "Given the assumption it is proved in the limit of many patients, simulated for tables of this size.",
-    "confident": "Given the assumption and independent patients it is proved; that folds are pooled is approximate.",
+    "confident": "Given the assumption and independent patients it is proved in the limit of many, simulated for "
+    "tables of this size.",
 }
 
 
