@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helpers.review_page import only_look, opened
+from helpers.review_page import opened
 from helpers.review_run import Server, running_server, shared_run
 
 if TYPE_CHECKING:
@@ -46,5 +46,4 @@ def page(browser: "Browser", server: Server) -> "Iterator[Page]":
     """A fresh page on a wide screen, of somebody who has not said who they are."""
     with opened(browser, server, viewport={"width": 1440, "height": 900}) as page:
         page.wait_for_selector("#detail .value")
-        only_look(page)
         yield page

@@ -39,17 +39,11 @@ def phone(browser: "Browser", server: Server, **context: Any) -> "AbstractContex
 
 
 def sign(page: "Page", name: str) -> None:
-    """Say who is reviewing, at the start or later."""
+    """Say who is reviewing, before the first decision asks for it."""
     if not page.locator("#who").is_visible():
         page.click("#reviewer")
     page.fill("#name", name)
     page.click("#who button[value=start]")
-    page.wait_for_selector("#who", state="hidden")
-
-
-def only_look(page: "Page") -> None:
-    """Decline to give a name."""
-    page.click("#who button[value=look]")
     page.wait_for_selector("#who", state="hidden")
 
 

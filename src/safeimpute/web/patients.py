@@ -19,7 +19,10 @@ LAST_PAGE = 10_000_000
 Bound = Annotated[float | None, Field(allow_inf_nan=False)]
 MARK_NUMBERS = {"undecided": UNDECIDED, "accepted": ACCEPTED, "rejected": REJECTED}
 OWN = "own visit"  # as SafeImputer.explain calls it
-IMPUTED = (*("imputation", "value", "lower", "upper", "risk", "cutoff", "p_value"), *("released", "reason", "nearest"))
+IMPUTED = (
+    *("imputation", "value", "lower", "upper", "risk", "cutoff", "p_value"),
+    *("released", "reason", "nearest", "need"),
+)
 
 
 class Filters(BaseModel):
@@ -40,7 +43,7 @@ class Filters(BaseModel):
 def list_patients(run: RunData, marks: pl.Series, filters: Filters) -> dict[str, object]:
     """One page of patients, the ones most in need of a look first."""
     matches = pl.all_horizontal(_conditions(filters)).alias("matches")
-    marked = run.imputations.lazy().with_columns(marks).with_columns(matches)
+    marked = run.imputations.lazy().with_columns(marks, _need(run)).with_columns(matches)
     patients = _by_need(marked).collect()
     rows = patients.slice(filters.page * PAGE_SIZE, PAGE_SIZE)
     return {
@@ -78,13 +81,19 @@ NEEDS = pl.col("released") & (pl.col("review") == UNDECIDED)
 NEAR = (pl.col("nearest") <= NEAR_DAYS).fill_null(value=False)
 
 
+def _need(run: RunData) -> pl.Expr:
+    """The riskier the sooner; but a value that only safer ones make up for comes after those within the level."""
+    above = pl.col("risk") > (run.summary["fdr"] if run.summary["risk_is_probability"] else math.inf)
+    return (pl.col("risk") - above.cast(pl.Float64)).alias("need")
+
+
 def _by_need(imputations: pl.LazyFrame) -> pl.LazyFrame:
-    """A released value nobody has decided about needs a look, and the riskier the sooner.
+    """A released value nobody has decided about needs a look.
 
     Values near a measured one of the same patient come first: beside it an imputed one can be judged.
     """
     wanted = NEEDS & pl.col("matches")
-    near = pl.col("risk").filter(wanted & NEAR).max()
+    near = pl.col("need").filter(wanted & NEAR).max()
     return (
         imputations.group_by("patient")
         .agg(
@@ -95,7 +104,7 @@ def _by_need(imputations: pl.LazyFrame) -> pl.LazyFrame:
             NEEDS.sum().alias("open"),
             pl.col("matches").sum().alias("matching"),
             near.is_not_null().alias("comparable"),
-            pl.coalesce(near, pl.col("risk").filter(wanted).max()).alias("need"),
+            pl.coalesce(near, pl.col("need").filter(wanted).max()).alias("need"),
         )
         .filter(pl.col("matching") > 0)
         .sort(["comparable", "need", "patient"], descending=[True, True, False], nulls_last=True)
@@ -106,8 +115,8 @@ def _leading(imputations: pl.LazyFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """The open value of each listed patient that is looked at first, and its risk."""
     return (
         imputations.filter(pl.col("patient").is_in(rows["patient"].implode()) & NEEDS)
-        .select("patient", NEAR.alias("near"), open_value="value", open_risk="risk")
-        .sort("near", "open_risk", descending=True)
+        .select("patient", "need", NEAR.alias("near"), open_value="value", open_risk="risk")
+        .sort("near", "need", descending=True)
         .group_by("patient", maintain_order=True)
         .agg(pl.col("open_value", "open_risk").first())
         .collect()
@@ -186,7 +195,7 @@ def read_patient(run: RunData, state: ReviewState, patient: int) -> dict[str, ob
     if visits.is_empty():
         raise OptionError("there is no such patient in this run.")
     day = visits["day"] - visits["day"].min()
-    imputed = run.imputations.filter(pl.col("patient") == patient)
+    imputed = run.imputations.filter(pl.col("patient") == patient).with_columns(_need(run))
     days = dict(zip(visits["imputation"], day, strict=True))
     return {
         "patient": patient,

@@ -173,7 +173,7 @@ function mark(imputation, run, scale, across, top, bottom, choose) {
       ? svg("path", { d: `M${x} ${y - 7}L${x + 7} ${y}L${x} ${y + 7}L${x - 7} ${y}Z`, class: "released" })
       : svg("circle", { cx: x, cy: y, r: 6, class: "withheld" }),
     verdict(imputation.review, x, y));
-  group.addEventListener("click", () => choose(imputation.imputation));
+  group.addEventListener("click", (event) => choose(Number(nearest(group, event).dataset.imputation)));
   group.addEventListener("keydown", (event) => {
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
@@ -181,6 +181,15 @@ function mark(imputation, run, scale, across, top, bottom, choose) {
     }
   });
   return group;
+}
+
+// Where marks cover one another, the one whose middle is nearest to the finger is meant.
+function nearest(group, { clientX, clientY }) {
+  const away = (mark) => {
+    const { left, top, width, height } = mark.querySelector(".halo").getBoundingClientRect();
+    return Math.hypot(clientX - left - width / 2, clientY - top - height / 2);
+  };
+  return [...group.parentElement.querySelectorAll("g.mark")].reduce((one, other) => (away(other) < away(one) ? other : one), group);
 }
 
 function verdict(review, x, y) {

@@ -1,4 +1,4 @@
-// Who decides: asked once at the start, remembered by this browser, changed at the top of the page.
+// Who decides: asked at the first decision, remembered by this browser, changed at the top of the page.
 
 import { byId, el, plain } from "./dom.js";
 
@@ -12,7 +12,6 @@ export function startReviewer(given) {
   show();
   byId("reviewer").addEventListener("click", () => askName());
   byId("who").addEventListener("submit", keepName);
-  if (!who.name && !sessionStorage.getItem("only-looking")) askName();
 }
 
 function show() {
@@ -31,10 +30,7 @@ function askName() {
   box.showModal();
   field.select();
   return new Promise((resolve) => {
-    box.addEventListener("close", () => {
-      if (!who.name) sessionStorage.setItem("only-looking", "yes");
-      resolve(box.returnValue === "start" ? who.name : "");
-    }, { once: true });
+    box.addEventListener("close", () => resolve(box.returnValue === "start" ? who.name : ""), { once: true });
   });
 }
 

@@ -7,10 +7,10 @@ export function when(imputation) {
   return Number.isNaN(Number(time)) ? time.replace(/[T ]00:00:00(\.0+)?$/, "") : `day ${number(Number(time))}`;
 }
 
-// Released values nobody decided about: those near a measured one first, as in the list, and the riskier the sooner.
+// Released values nobody decided about, as in the list: those near a measured one first, then by need.
 export function byNeed(imputations) {
   return imputations.filter((each) => each.released && each.review === "undecided")
-    .sort((one, other) => other.near - one.near || other.risk - one.risk);
+    .sort((one, other) => other.near - one.near || other.need - one.need);
 }
 
 export function span(days) {
