@@ -41,6 +41,11 @@ class Rough:
         return ~np.isnan(self.visits.target_values)
 
     @property
+    def judged(self) -> BoolArray:
+        """Those and results known by a limit, as a run judges them."""
+        return self.measured | self.visits.target_bounded
+
+    @property
     def effective_size(self) -> EffectiveSize:
         """How many equally weighted visits and patients the table's measured ones are worth."""
         nobody = np.zeros(len(self.visits), dtype=bool)
@@ -55,9 +60,10 @@ class Rough:
 
     def released(self, tolerance: Tolerance, levels: Sequence[float]) -> list[float]:
         """Share of the unmeasured visits that the linear imputer would release at each level."""
-        risky = tolerance.risky(self.value, self.visits.target_values)
+        truth = tolerance.farthest_truth(self.value, self.visits.target_values, self.visits.target_limits)
+        risky = tolerance.risky(self.value, truth)
         risk = self._risk(risky)
-        asked = ~self.measured
+        asked = np.isnan(self.visits.target_values) & ~self.visits.target_censored
         inside = asked & ~self.outside
         ledger = Ledger(self._entries(risk, risky), risk_grid(risk[~self.outside]), risk[inside])
         cutoffs = [find_cutoff(ledger, Rule("unmeasured", level)).risk for level in levels]
@@ -68,13 +74,13 @@ class Rough:
         return float(tolerance.risky(self.value, self.visits.target_values)[self.measured].mean())
 
     def _entries(self, risk: FloatArray, risky: BoolArray) -> Entries:
-        rows = self.measured & ~self.outside
+        rows = self.judged & ~self.outside
         return Entries(self.visits.patient[rows], risk[rows], self.odds[rows], risky[rows])
 
     def _risk(self, risky: BoolArray) -> FloatArray:
         risk = np.zeros(len(risky))
         for here in HALVES:
-            rows = np.flatnonzero(self.measured & (self.half != here))
+            rows = np.flatnonzero(self.judged & (self.half != here))
             model = fit_logistic(self.table, risky.astype(np.float64), rows, generator(self.seed, Stream.ROUGH))
             risk[self.half == here] = model.logit(self.table.matrix[self.half == here])
         return 1.0 / (1.0 + np.exp(-np.clip(risk, -30.0, 30.0)))
@@ -85,14 +91,15 @@ def look_roughly(visits: VisitArrays, seed: int, *, past_only: bool, calendar: b
     few, share = _some_patients(visits, seed)
     table = measuring_table(few, past_only=past_only, calendar=calendar)
     half, measured = fold_of(few.patient_key, seed, 2), ~np.isnan(few.target_values)
+    missing = ~measured & ~few.target_censored
     if any(measured[half == here].sum() < 2 or measured[half == here].all() for here in HALVES):
         return None
     odds, linear, outside = np.empty(len(few)), np.empty(len(few)), np.empty(len(few), dtype=bool)
     for here in HALVES:
         there, rows = np.flatnonzero(half != here), half == here
-        model = fit_logistic(table, (~measured).astype(np.float64), there, generator(seed, Stream.ROUGH))
+        model = fit_logistic(table, missing.astype(np.float64), there, generator(seed, Stream.ROUGH))
         odds[rows] = np.exp(np.clip(model.logit(table.matrix[rows]), -20.0, 20.0))
-        overall = (~measured[there]).sum() / measured[there].sum()
+        overall = missing[there].sum() / (~missing[there]).sum()
         outside[rows] = odds[rows] > LARGEST_ODDS * overall
         linear[rows] = _ridge(model, table, few.target_values, there[measured[there]], rows)
     value = _better(few, linear, past_only=past_only)
