@@ -67,8 +67,9 @@ class VisitArrays:
     @property
     def target_bounded(self) -> BoolArray:
         """Those of them whose limit excludes something: a word ("positive") tells only that there is a result."""
-        none = np.zeros(len(self), dtype=bool)
-        return none if self.limits is None else np.isfinite(self.limits[:, self.target]).any(axis=1)
+        if self.limits is None:
+            return np.zeros(len(self), dtype=bool)
+        return np.asarray(np.isfinite(self.limits[:, self.target]).any(axis=1), dtype=bool)
 
     @property
     def target_limits(self) -> FloatArray:

@@ -60,13 +60,14 @@ def main() -> None:
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--labs", action="store_true", help="the other labs are cut as well")
     told = parser.parse_args()
-    print("| cut | way | MAE | released risky | power | measured visits asked about |\n|---|---|---|---|---|---|")
+    print("| cut | way | MAE | released | risky | power | measured visits asked about |\n|---|---|---|---|---|---|---|")
     for share in map(float, told.shares.split(",")):
         for way in told.ways.split(","):
             drawn = np.array([one(told.patients, share, way, seed, told.labs) for seed in range(told.draws)])
             error, asked, released, risky, good, measured = drawn.sum(axis=0)
             share_risky, power = risky / max(released, 1), (released - risky) / good
-            print(f"| {share:.0%} | {way} | {error / asked:.3f} | {share_risky:.3f} | {power:.3f} | {measured:.0f} |")
+            told_of = f"{error / asked:.3f} | {released:.0f} | {share_risky:.3f} | {power:.3f} | {measured:.0f}"
+            print(f"| {share:.0%} | {way} | {told_of} |", flush=True)
 
 
 if __name__ == "__main__":
