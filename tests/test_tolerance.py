@@ -46,3 +46,13 @@ def test_the_acceptable_true_values_are_those_that_are_not_risky(given: float | 
 
 def test_a_share_of_all_accepts_every_larger_truth() -> None:
     assert parse_tolerance("100%").acceptable_truth(5.0)[1] == np.inf
+
+
+def test_of_a_result_between_limits_the_worst_value_counts() -> None:
+    known, value = Tolerance(1.0), np.array([4.5, 0.4, 6.0, 5.0, 7.0])
+    limits = np.array([[0.0, 5.0], [0.0, 0.5], [6.5, np.inf], [np.nan, np.nan], [6.5, 7.5]])
+    truth = known.farthest_truth(value, np.array([np.nan, np.nan, np.nan, 4.2, np.nan]), limits)
+    assert truth.tolist()[:2] == [0.0, 0.0]
+    assert truth[3] == 4.2
+    assert known.risky(value, truth).tolist() == [True, False, True, False, False]
+    assert Tolerance(share=0.2).risky(value, Tolerance(share=0.2).farthest_truth(value, value, limits))[:3].all()

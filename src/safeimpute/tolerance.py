@@ -32,6 +32,17 @@ class Tolerance:
         allowed = self.allowed(truth)
         return np.abs(value - truth) >= allowed - 1e-12 * np.maximum(1.0, np.abs(truth))
 
+    def farthest_truth(self, value: FloatArray, truth: FloatArray, limits: FloatArray) -> FloatArray:
+        """The true values, and where only limits are known the one between them that makes the imputation worst.
+
+        On a side left open every imputation is risky.
+        """
+        far = 1e3 * (1.0 + np.abs(value) + self.absolute)
+        low, high = (np.where(np.isinf(end), sign * far, end) for end, sign in zip(limits.T, (-1.0, 1.0), strict=True))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            below, above = (np.abs(value - end) / self.allowed(end) for end in (low, high))
+        return np.where(np.isnan(limits[:, 0]), truth, np.where(below >= above, low, high))
+
     def acceptable_truth(self, value: float) -> tuple[float, float]:
         """The true values between which an imputed value is not risky; infinite where the share is 100 % or more."""
         if value < 0:

@@ -60,3 +60,22 @@ def test_trends_of_almost_nothing(visits: int) -> None:
     trends = lab_trends(np.zeros(visits, np.int64), np.arange(visits, dtype=float), np.ones((visits, 2)))
     assert trends.shape == (visits, 2)
     assert np.isnan(trends).all()
+
+
+@pytest.mark.parametrize("logged", [False, True])
+def test_values_cut_at_a_limit_neither_shift_nor_narrow_a_scale(logged: bool) -> None:
+    z = np.random.default_rng(1).normal(size=(4000, 1))
+    whole = np.exp(z) if logged else 7.0 + 2.0 * z
+    limit = float(np.quantile(whole, 0.3))
+    cut, limits = np.where(whole < limit, np.nan, whole), np.full((4000, 1, 2), np.nan)
+    limits[(whole < limit)[:, 0], 0] = -np.inf, limit
+    everyone, log = np.ones(4000, dtype=bool), ("lab",) if logged else ()
+    uncut = fit_scaler(whole, ("lab",), everyone, log)
+    found, blind = fit_scaler(cut, ("lab",), everyone, log, limits), fit_scaler(cut, ("lab",), everyone, log)
+    assert found.scale[0] == pytest.approx(uncut.scale[0], rel=0.03)
+    assert blind.scale[0] < 0.8 * uncut.scale[0]
+    assert found.centre[0] == pytest.approx(uncut.centre[0], abs=0.03 * uncut.scale[0])
+    below = uncut.standardise(whole)[whole < limit].mean()
+    assert np.nanmean(found.expected(limits)) == pytest.approx(below, abs=0.05)
+    limits[:, 0] = -np.inf, np.inf
+    assert np.isnan(found.expected(limits)).all(), "what excludes nothing says nothing"

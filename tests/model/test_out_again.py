@@ -94,6 +94,7 @@ def test_a_summary_in_words_and_a_picture(fitted: si.SafeImputer, visits: pl.Dat
     assert said["target"] == "hba1c (%)"
     assert int(said["released"].replace(",", "")) == fitted.impute(visits)["released"].sum()
     assert said["promise"]
+    assert said["expect"] == fitted.results()["hba1c"].headline
     figure = fitted.plot()
     (panel,) = figure.axes
     assert panel.get_xlabel() == "Risk of hba1c"

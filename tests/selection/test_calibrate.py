@@ -76,9 +76,9 @@ def test_the_diagnosis_counts_results_beyond_a_limit_as_measured(
     arrays = visits[0]
     target = arrays.target_values
     beyond = target < np.nanquantile(target, 0.3)
-    censored = np.zeros(arrays.labs.shape, dtype=bool)
-    censored[:, arrays.target] = beyond
-    arrays = replace(arrays.with_target(np.where(beyond, np.nan, target)), censored=censored)
+    limits = np.full((*arrays.labs.shape, 2), np.nan)
+    limits[beyond, arrays.target] = -np.inf, np.nanquantile(target, 0.3)
+    arrays = replace(arrays.with_target(np.where(beyond, np.nan, target)), limits=limits)
     told = calibrate(question(arrays), arrays.target_values, estimates, settings_for()).diagnosis
     assert told is not None
     groups = [

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from safeimpute.errors import OptionError
 from safeimpute.selection.enough import EffectiveSize, attribute_groups, enough, require_groups
-from safeimpute.selection.groups import Grouping, make_grouping, merge_cells, own_values
+from safeimpute.selection.groups import Grouping, make_grouping, merge_cells, own_values, shown_grouping
 from safeimpute.selection.sums import kish_size
 from safeimpute.visits.arrays import FloatArray, VisitArrays
 
@@ -55,6 +55,15 @@ def test_own_values_wait_until_they_are_known() -> None:
     for row in range(len(table)):
         there = measured & (table.patient == table.patient[row]) & (np.arange(len(table)) != row)
         assert found[row] == np.sum(there & (known[:, 0] <= table.time[row]))
+
+
+@pytest.mark.parametrize("limits", [(), (5.7, 6.5)])
+def test_what_is_shown_by_value_is_what_a_level_within_values_holds_in(limits: tuple[float, ...]) -> None:
+    table, value = visits(), np.random.default_rng(4).normal(6, 1, len(visits()))
+    promised = make_grouping(("value",), table, value, limits, past_only=False)
+    assert shown_grouping(table, value, limits, past_only=False).dimensions[0] == promised.dimensions[0]
+    if limits:
+        assert promised.dimensions[0].edges == limits
 
 
 def test_a_cells_own_target_does_not_move_it() -> None:

@@ -160,7 +160,7 @@ def test_wide_tables_are_no_long_ones(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_a_million_results(tmp_path: Path) -> None:
-    """Well under a minute; fifteen seconds leave room for a busy machine."""
+    """Well under a minute; the seconds the machine works on it, however busy it is with other things."""
     rows, random = 1_000_000, np.random.default_rng(0)
     table = pl.DataFrame(
         {
@@ -174,9 +174,9 @@ def test_a_million_results(tmp_path: Path) -> None:
     )
     unit = {"HbA1c": "%", "Glucose": "mmol/L", "Creatinine": "mg/dL", "Sodium": "mmol/L", "Ferritin": "ug/L"}
     table.with_columns(unit=pl.col("test").replace_strict(unit)).write_parquet(tmp_path / "labs.parquet")
-    start = time.monotonic()
+    start = time.process_time()
     visits = read_visits(tmp_path / "labs.parquet")
-    assert time.monotonic() - start < 15
+    assert time.process_time() - start < 15
     assert visits["subject_id"].n_unique() == 50_000
 
 

@@ -10,6 +10,7 @@ RUNNERS = {
     "guarantee promises": "studies.guarantee.promises",
     "guarantee page": "studies.guarantee.page",
     "labs": "studies.labs",
+    "limits": "studies.limits",
     "nights study": "studies.nights.study",
     "nights nafld": "studies.nights.nafld",
     "recalibration": "studies.recalibration",

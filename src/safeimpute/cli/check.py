@@ -190,9 +190,10 @@ def _print_lab(name: str, lab: "LabCheck") -> None:
     if forecast is not None:
         typer.echo(f"  the fit takes about {in_words(forecast['seconds'])} on an idle machine")
         if forecast["released"] is not None and forecast["risky"] is not None:
+            least, most = forecast["released"]
             typer.echo(
-                f"  at a level of {lab['fdr']:g} and a tolerance of {forecast['tolerance']} about "
-                f"{forecast['released']:.0%} of the missing values may be released"
+                f"  at a level of {lab['fdr']:g} and a tolerance of {forecast['tolerance']} something like "
+                f"{least:.0%} to {most:.0%} of the missing values may be released"
             )
         if forecast["out_of_scope"]:
             typer.echo(f"  about {forecast['out_of_scope']:.0%} of them lie outside what any promise could cover")

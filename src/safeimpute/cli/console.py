@@ -34,7 +34,7 @@ def print_columns(visits: "Visits") -> None:
         typer.echo(f"Not used: {name} ({reason})")
     typer.echo("To say otherwise: --labs, --attributes, --exclude")
     for lab, count in visits.censored.items():
-        typer.echo(f"Beyond a limit: {count:,} results of {lab} (<, >): measured, set aside, never imputed")
+        typer.echo(f"Beyond a limit: {count:,} results of {lab} (<, >): measured, used as limits, never imputed")
     for lab, kinds in visits.words.items():
         said = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
         typer.echo(f"Words in place of a result of {lab}: {said}")

@@ -24,9 +24,7 @@ from safeimpute.selection.enough import (
     too_few,
 )
 from safeimpute.selection.several import unlearnable
-from safeimpute.selection.what_if import LEVELS, tolerances_around
 from safeimpute.settings import ClaimName, Settings
-from safeimpute.tolerance import Tolerance
 from safeimpute.visits.catalogue import load_catalogue
 from safeimpute.visits.checks import require_columns, require_rows
 from safeimpute.visits.columns import ColumnRole, read_columns
@@ -37,8 +35,8 @@ from safeimpute.visits.visits import Visits, prepare_visits, row_keys
 
 CLAIMS: tuple[ClaimName, ...] = ("unmeasured", "patients", "later", "visits")
 SEEN = (
-    "a guess by a plain linear imputer from its errors at measured visits. Choose level and tolerance by what the "
-    "values are for: one chosen because of this guess was chosen after a look at these visits."
+    "a guess by a part of what a run learns, from its errors at measured visits. Choose level and tolerance by what "
+    "the values are for: one chosen because of this guess was chosen after a look at these visits."
 )
 
 
@@ -68,7 +66,7 @@ class Forecast(TypedDict):
     seconds: float  # of the fit, on an idle machine
     tolerance: str
     risky: float | None  # share of measured visits at which the linear imputer is off by it or more
-    released: float | None  # share of the missing values
+    released: tuple[float, float] | None  # share of the missing values: from, to
     out_of_scope: float | None  # share of the missing values no promise could cover
     how: str
 
@@ -237,17 +235,17 @@ def _look(visits: Visits, settings: Settings, found: LabCheck, *, tolerance: boo
     found["claims"] = claims
     own, best = looks[settings.claim], settings.best
     allowed = settings.allowed_error
-    released = None if own is None else _released(own, allowed, settings)
+    released = None if own is None or found["problem"] else own.released(allowed, settings.fdr)
     found["forecast"] = {
         "seconds": round(fit_seconds(len(arrays), best.folds, best.pace), 1),
         "tolerance": allowed.describe(target_unit(settings)) + ("" if tolerance else ", as none was given"),
         "risky": None if own is None else round(own.risky_share(allowed), 2),
-        "released": None if released is None or found["problem"] else round(released, 2),
+        "released": released,
         "out_of_scope": None if own is None else round(own.out_of_scope, 2),
         "how": SEEN,
     }
-    if found["problem"] or claims[settings.claim]["refused"] or not released:
-        found["nearest"] = _nearest(claims, settings, own)
+    if claims[settings.claim]["refused"]:
+        found["nearest"] = _nearest(claims, settings)
 
 
 def replace_claim(settings: Settings, claim: ClaimName) -> Settings:
@@ -283,23 +281,9 @@ def _claim(visits: Visits, settings: Settings, rough: Rough | None) -> ClaimChec
     }
 
 
-def _released(rough: Rough, allowed: Tolerance, settings: Settings) -> float:
-    return rough.released(allowed, (settings.fdr,))[0]
-
-
-def _nearest(claims: dict[str, ClaimCheck], settings: Settings, rough: Rough | None) -> str:
-    """The nearest level, tolerance or claim that would work, in one sentence."""
-    said, own = [], claims[settings.claim]
-    if rough is not None and not own["refused"]:
-        levels = [each for each in LEVELS if each > settings.fdr]
-        allowed = settings.allowed_error
-        shares = rough.released(allowed, levels)
-        said += [f"a level of {a:g}" for a, share in zip(levels, shares, strict=True) if share > 0][:1]
-        wider = [each for each in tolerances_around(allowed) if each[0].allowed_more_than(allowed)]
-        said += [f"a tolerance of {typed}" for each, typed in wider if _released(rough, each, settings) > 0][:1]
-    elif own["lowest_level"] is not None:
-        said.append(f"a level of {own['lowest_level']:g} or higher")
-    if own["refused"]:
-        others = [claim for claim in CLAIMS if claim != settings.claim and not claims[claim]["refused"]]
-        said += [f"the claim {others[0]}"] if others else []
-    return f"would work: {', or '.join(said)}" if said else "no level below 0.5 and no wider tolerance would work"
+def _nearest(claims: dict[str, ClaimCheck], settings: Settings) -> str:
+    """The level and claim for which enough is measured; no error is read, so either may be chosen."""
+    level = claims[settings.claim]["lowest_level"]
+    said = [] if level is None else [f"a level of {level:g} or higher"]
+    said += [f"the claim {each}" for each in CLAIMS if not claims[each]["refused"]][:1]
+    return f"enough is measured for {', or '.join(said)}" if said else "too little is measured for any level"

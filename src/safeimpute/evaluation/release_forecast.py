@@ -1,26 +1,29 @@
-"""What a run may come to, guessed in seconds: main effects for who gets measured, a linear imputer, the real ledger.
+"""What a run may come to, guessed in seconds: main effects for who gets measured, the joint course, the real rule.
 
-Nothing of it is used by a run. Sizes read no error; the guess of a release reads errors of the linear imputer at
-measured visits, by patients it was not fitted to.
+Nothing of it is used by a run, which adds boosted trees and a learned risk. Sizes read no error; the guess of a release
+reads the course's errors at measured visits, by patients it was not fitted to.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtr
 
-from safeimpute.evaluation.completions import plain_values
+from safeimpute.learning.best.evidence import learn_source, read_evidence
 from safeimpute.learning.roles import fold_of
 from safeimpute.selection.cutoff import Rule, find_cutoff
 from safeimpute.selection.enough import EffectiveSize
 from safeimpute.selection.ledger import Entries, Ledger, risk_grid
-from safeimpute.selection.measuring.features import MeasuringTable, measuring_table
-from safeimpute.selection.measuring.model import LARGEST_ODDS, MOST_ROWS, RIDGE, Logistic, fit_logistic
+from safeimpute.selection.measuring.features import measuring_table
+from safeimpute.selection.measuring.model import LARGEST_ODDS, fit_logistic
+from safeimpute.settings import BestSettings
 from safeimpute.tolerance import Tolerance
-from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray, Stream, VisitArrays, generator
+from safeimpute.visits.arrays import BoolArray, FloatArray, Stream, VisitArrays, generator
 
-MOST_VISITS = 60_000  # looked at; of larger tables some patients stand for all
+MOST_VISITS = 20_000  # looked at; of larger tables some patients stand for all
+PANEL = 100  # analogous visits are not asked
 HALVES = (0, 1)
+AROUND = (0.75, 1.25)  # times the level: what luck makes of a release is about as much
 
 
 @dataclass(frozen=True)
@@ -28,17 +31,20 @@ class Rough:
     """Visits weighed and imputed in a hurry, each half of the patients by the other."""
 
     visits: VisitArrays
-    table: MeasuringTable
-    half: IntArray
     odds: FloatArray
     outside: BoolArray  # odds too large for any promise
     value: FloatArray
+    spread: FloatArray  # standard deviation of its error, as the course has it
     share: float  # of the table's patients that were looked at
-    seed: int
 
     @property
     def measured(self) -> BoolArray:
         return ~np.isnan(self.visits.target_values)
+
+    @property
+    def judged(self) -> BoolArray:
+        """Those and results known by a limit, as a run judges them."""
+        return self.measured | self.visits.target_bounded
 
     @property
     def effective_size(self) -> EffectiveSize:
@@ -53,31 +59,25 @@ class Rough:
         unmeasured = ~self.measured
         return float(self.outside[unmeasured].mean()) if unmeasured.any() else 0.0
 
-    def released(self, tolerance: Tolerance, levels: Sequence[float]) -> list[float]:
-        """Share of the unmeasured visits that the linear imputer would release at each level."""
-        risky = tolerance.risky(self.value, self.visits.target_values)
-        risk = self._risk(risky)
-        asked = ~self.measured
+    def released(self, tolerance: Tolerance, level: float) -> tuple[float, float]:
+        """Between what shares of the unmeasured visits a run may release: the course's, a little off the level."""
+        truth = tolerance.farthest_truth(self.value, self.visits.target_values, self.visits.target_limits)
+        risk = 2.0 * ndtr(-tolerance.allowed(self.value) / self.spread)
+        asked = np.isnan(self.visits.target_values) & ~self.visits.target_censored
         inside = asked & ~self.outside
-        ledger = Ledger(self._entries(risk, risky), risk_grid(risk[~self.outside]), risk[inside])
-        cutoffs = [find_cutoff(ledger, Rule("unmeasured", level)).risk for level in levels]
-        return [0.0 if each is None else float(np.sum(risk[inside] <= each) / max(asked.sum(), 1)) for each in cutoffs]
+        entries = self._entries(risk, tolerance.risky(self.value, truth))
+        ledger = Ledger(entries, risk_grid(risk[~self.outside]), risk[inside])
+        cutoffs = [find_cutoff(ledger, Rule("unmeasured", off * level)).risk for off in AROUND]
+        least, most = (0 if each is None else np.sum(risk[inside] <= each) for each in cutoffs)
+        return round(float(least / max(asked.sum(), 1)), 2), round(float(most / max(asked.sum(), 1)), 2)
 
     def risky_share(self, tolerance: Tolerance) -> float:
         """Share of the measured visits at which the linear imputer is off by the tolerance or more."""
         return float(tolerance.risky(self.value, self.visits.target_values)[self.measured].mean())
 
     def _entries(self, risk: FloatArray, risky: BoolArray) -> Entries:
-        rows = self.measured & ~self.outside
+        rows = self.judged & ~self.outside
         return Entries(self.visits.patient[rows], risk[rows], self.odds[rows], risky[rows])
-
-    def _risk(self, risky: BoolArray) -> FloatArray:
-        risk = np.zeros(len(risky))
-        for here in HALVES:
-            rows = np.flatnonzero(self.measured & (self.half != here))
-            model = fit_logistic(self.table, risky.astype(np.float64), rows, generator(self.seed, Stream.ROUGH))
-            risk[self.half == here] = model.logit(self.table.matrix[self.half == here])
-        return 1.0 / (1.0 + np.exp(-np.clip(risk, -30.0, 30.0)))
 
 
 def look_roughly(visits: VisitArrays, seed: int, *, past_only: bool, calendar: bool) -> Rough | None:
@@ -85,18 +85,19 @@ def look_roughly(visits: VisitArrays, seed: int, *, past_only: bool, calendar: b
     few, share = _some_patients(visits, seed)
     table = measuring_table(few, past_only=past_only, calendar=calendar)
     half, measured = fold_of(few.patient_key, seed, 2), ~np.isnan(few.target_values)
+    missing = ~measured & ~few.target_censored
     if any(measured[half == here].sum() < 2 or measured[half == here].all() for here in HALVES):
         return None
-    odds, linear, outside = np.empty(len(few)), np.empty(len(few)), np.empty(len(few), dtype=bool)
+    odds, value, spread = (np.empty(len(few)) for _ in range(3))
+    outside = np.empty(len(few), dtype=bool)
     for here in HALVES:
         there, rows = np.flatnonzero(half != here), half == here
-        model = fit_logistic(table, (~measured).astype(np.float64), there, generator(seed, Stream.ROUGH))
+        model = fit_logistic(table, missing.astype(np.float64), there, generator(seed, Stream.ROUGH))
         odds[rows] = np.exp(np.clip(model.logit(table.matrix[rows]), -20.0, 20.0))
-        overall = (~measured[there]).sum() / measured[there].sum()
+        overall = missing[there].sum() / (~missing[there]).sum()
         outside[rows] = odds[rows] > LARGEST_ODDS * overall
-        linear[rows] = _ridge(model, table, few.target_values, there[measured[there]], rows)
-    value = _better(few, linear, past_only=past_only)
-    return Rough(few, table, half, odds, outside, value, share, seed)
+        value[rows], spread[rows] = _by_course(few, rows, seed, past_only=past_only)
+    return Rough(few, odds, outside, value, spread, share)
 
 
 def _some_patients(visits: VisitArrays, seed: int) -> tuple[VisitArrays, float]:
@@ -106,18 +107,12 @@ def _some_patients(visits: VisitArrays, seed: int) -> tuple[VisitArrays, float]:
     return visits.take(fold_of(visits.patient_key, seed + 1, parts) == 0), 1.0 / parts
 
 
-def _ridge(model: Logistic, table: MeasuringTable, target: FloatArray, rows: IntArray, asked: BoolArray) -> FloatArray:
-    """A linear imputation from the regressors of the model of measuring, learnt at some rows."""
-    rows = rows[:: max(len(rows) // MOST_ROWS, 1)]
-    known = model.regressors(table.matrix[rows])
-    centre = target[rows].mean()
-    penalty = RIDGE * np.eye(known.shape[1])
-    found = np.linalg.solve(known.T @ known + penalty, known.T @ (target[rows] - centre))
-    return np.asarray(model.regressors(table.matrix[asked]) @ found + centre, dtype=np.float64)
-
-
-def _better(visits: VisitArrays, linear: FloatArray, *, past_only: bool) -> FloatArray:
-    """The linear imputation, or a plain way of filling in where that is closer at measured visits."""
-    target = visits.target_values
-    ways = {"linear": linear, **plain_values(visits, past_only=past_only)}
-    return min(ways.values(), key=lambda value: float(np.nanmean(np.abs(value - target))))
+def _by_course(visits: VisitArrays, rows: BoolArray, seed: int, *, past_only: bool) -> tuple[FloatArray, FloatArray]:
+    """Values of some patients by the joint course of the others, from what is visible beside each; and their spread."""
+    rng, settings = generator(seed, Stream.ROUGH), BestSettings(panel_visits=PANEL, analogues=1)
+    source = learn_source(visits.take(~rows), settings, rng, past_only=past_only)
+    course = read_evidence(visits.take(rows), source, np.ones(int(rows.sum()), dtype=bool), settings.block_visits).joint
+    value, above, below = (
+        source.units.labs.in_unit(course[:, 0] + side * course[:, 1], source.target) for side in (0.0, 1.0, -1.0)
+    )
+    return value, np.maximum((above - below) / 2.0, 1e-12)

@@ -241,6 +241,7 @@ class _Judged:
     weight: FloatArray
     good: FloatArray
     error: FloatArray
+    known: FloatArray  # weight of those whose error is a number; of a result beyond a limit it is none
 
 
 class LevelOutcome(TypedDict):
@@ -346,24 +347,24 @@ def _sorted_by_risk(calibrated: Calibrated, data: SelectionData, rule: Rule) -> 
         rows = np.flatnonzero(every & (cell == number))
         rows = rows[np.argsort(data.risk[rows], kind="stable")]
         weight, error = data.weight[rows], np.abs(calibrated.estimates.value - calibrated.truth)[rows]
-        sums = (weight, weight * ~data.risky[rows], weight * error)
+        sums = (weight, weight * ~data.risky[rows], weight * np.nan_to_num(error), weight * np.isfinite(error))
         found[number] = _Judged(data.risk[rows], *(np.r_[0.0, np.cumsum(each)] for each in sums))
     return found
 
 
 def _outcome(judged: dict[int, _Judged], every_good: float, reach: Reach) -> LevelOutcome:
-    weight = good = error = 0.0
+    weight = good = error = known = 0.0
     for cell, cutoff in reach.cutoffs.items():
         if (there := judged.get(cell)) is not None:
             place = int(np.searchsorted(there.risk, cutoff, side="right"))
             weight, good = weight + float(there.weight[place]), good + float(there.good[place])
-            error += float(there.error[place])
+            error, known = error + float(there.error[place]), known + float(there.known[place])
     return {
         "fdr": reach.level,
         "cutoff": reach.cutoff,
         "released": reach.released,
         "risky": 1.0 - good / weight if weight > 0 else 0.0,
         "power": good / every_good if every_good > 0 else 0.0,
-        "mae": error / weight if weight > 0 else None,
+        "mae": error / known if known > 0 else None,
         "bound": reach.bound,
     }

@@ -1,8 +1,9 @@
 """Units the learners work in: standard units of every lab, and trends since the last value."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import ndtr
 
 from safeimpute.settings import LogLabs
 from safeimpute.visits.arrays import NONE, BoolArray, FloatArray, IntArray, previous_observed
@@ -31,6 +32,8 @@ def rate(now: FloatArray, previous: FloatArray, gap_days: FloatArray, epsilon: f
     return change
 
 
+EM_STEPS = 20
+FARTHEST, SMALLEST = 6.0, 1e-12  # z-scores beyond which nobody lies, and the least chance of an interval
 SKEWED = 1.0  # sample skewness beyond which `auto` takes the logarithm of a positive lab
 
 
@@ -55,21 +58,64 @@ class Scaler:
         z: FloatArray = (transformed - self.centre[lab]) / self.scale[lab]
         return z
 
+    def expected(self, limits: FloatArray) -> FloatArray:
+        """z-scores to expect of results known only to lie between limits; NaN where these exclude nothing."""
+        return np.where(np.isinf(limits).all(axis=-1), np.nan, self.between(limits)[0])
+
+    def between(self, limits: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance in z-scores of results between limits (visits x labs x 2), were all of a lab normal."""
+        low, high = (np.where(np.isinf(end), end, self.standardise(end)) for end in (limits[..., 0], limits[..., 1]))
+        return _expected_between(low, high)
+
     def in_unit(self, z: FloatArray, lab: int) -> FloatArray:
         """Back from z-scores of one lab to its own unit."""
         value = z * self.scale[lab] + self.centre[lab]
         return np.asarray(np.exp(value) if self.log[lab] else value, dtype=np.float64)
 
 
-def fit_scaler(labs: FloatArray, lab_names: tuple[str, ...], training: BoolArray, log_labs: LogLabs = "auto") -> Scaler:
-    """Learn centre and scale from the values visible at training visits."""
+def fit_scaler(
+    labs: FloatArray,
+    lab_names: tuple[str, ...],
+    training: BoolArray,
+    log_labs: LogLabs = "auto",
+    limits: FloatArray | None = None,
+) -> Scaler:
+    """Learn centre and scale from the values visible at training visits, and from limits where values are cut."""
     columns = [column[~np.isnan(column)] for column in labs[training].T]
     log = np.array([_take_log(name, seen, log_labs) for name, seen in zip(lab_names, columns, strict=True)], bool)
     floor = np.array([seen.min() / 2 if flag else 0.0 for seen, flag in zip(columns, log, strict=True)])
     seen_scaled = [np.log(seen) if flag else seen for seen, flag in zip(columns, log, strict=True)]
     centre = np.array([seen.mean() if len(seen) else 0.0 for seen in seen_scaled])
     spread = np.array([seen.std() if len(seen) else 0.0 for seen in seen_scaled])
-    return Scaler(log=log, floor=floor, centre=centre, scale=np.where(spread > 0, spread, 1.0))
+    scaler = Scaler(log=log, floor=floor, centre=centre, scale=np.where(spread > 0, spread, 1.0))
+    return scaler if limits is None else _with_limits(scaler, labs[training], limits[training])
+
+
+def _with_limits(scaler: Scaler, labs: FloatArray, limits: FloatArray) -> Scaler:
+    """Centre and scale of normal distributions of which some values are known only to lie between limits (by EM)."""
+    for _ in range(EM_STEPS):
+        mean, variance = scaler.between(limits)
+        z = np.where(np.isnan(labs), mean, scaler.standardise(labs))
+        known = np.maximum((~np.isnan(z)).sum(axis=0), 1)
+        centre = np.nansum(z, axis=0) / known
+        spread = np.sqrt(np.nansum((z - centre) ** 2 + np.where(np.isnan(labs), variance, 0.0), axis=0) / known)
+        moved, limited = np.where(spread > 0, spread, 1.0), ~np.isnan(limits[..., 0]).all(axis=0)
+        scaler = replace(
+            scaler,
+            centre=np.where(limited, scaler.centre + scaler.scale * centre, scaler.centre),
+            scale=np.where(limited, scaler.scale * moved, scaler.scale),
+        )
+    return scaler
+
+
+def _expected_between(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance of a standard normal number between limits; far out, of the nearer limit."""
+    low, high = np.clip(low, -FARTHEST, FARTHEST), np.clip(high, -FARTHEST, FARTHEST)
+    chance = np.maximum(ndtr(high) - ndtr(low), SMALLEST)
+    density = np.exp(-0.5 * np.stack([low, high]) ** 2) / np.sqrt(2.0 * np.pi)
+    mean = np.clip((density[0] - density[1]) / chance, low, high)
+    variance = 1.0 + (low * density[0] - high * density[1]) / chance - mean**2
+    return mean, np.clip(variance, 0.0, 1.0)
 
 
 def standardise_columns(table: FloatArray, training: BoolArray) -> FloatArray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from safeimpute.errors import SafeImputeError
 from safeimpute.model.labs import FittedLab, Labs, decide_labs, decided
-from safeimpute.selection.claims import Promised
+from safeimpute.selection.claims import Promised, headline_in_words
 from safeimpute.settings import Settings
 
 if TYPE_CHECKING:
@@ -92,7 +92,8 @@ def at_a_glance(labs: Labs, promised: Promised) -> dict[str, str]:
     """What was fitted, what is promised, what was released and withheld, in words."""
     said = {"promise": promised.promise, "assumption": promised.assumption, "limits": promised.limits}
     said |= {"no guarantee": promised.no_promise}
-    return {**_fitted(labs), **{name: words for name, words in said.items() if words}, **_released(labs)}
+    told = {name: words for name, words in said.items() if words}
+    return {**_fitted(labs), **told, **_released(labs, promised=bool(promised.promise))}
 
 
 def _fitted(labs: Labs) -> dict[str, str]:
@@ -105,16 +106,19 @@ def _fitted(labs: Labs) -> dict[str, str]:
     return found
 
 
-def _released(labs: Labs) -> dict[str, str]:
-    """How many values were released and withheld; of several labs, of each."""
-    each = {name: _counts(lab) for name, lab in labs.items()}
+def _released(labs: Labs, *, promised: bool) -> dict[str, str]:
+    """How many values were released and withheld, and what to expect of them; of several labs, of each."""
+    each = {name: _counts(lab, promised=promised) for name, lab in labs.items()}
     if len(each) == 1:
         return next(iter(each.values()))
     return {name: ", ".join(f"{what}: {words}" for what, words in said.items()) for name, said in each.items()}
 
 
-def _counts(lab: FittedLab) -> dict[str, str]:
+def _counts(lab: FittedLab, *, promised: bool) -> dict[str, str]:
     if lab.decision is None:
         return {"released": "not decided yet: call impute"}
     released = int(lab.decision.released.sum())
-    return {"released": f"{released:,}", "withheld": f"{len(lab.decision.released) - released:,}"}
+    said = {"released": f"{released:,}", "withheld": f"{len(lab.decision.released) - released:,}"}
+    if promised and released and lab.settings.over == "labs":
+        said["expect"] = headline_in_words(released, lab.settings.allowed_error.describe(lab.unit.name), lab.settings)
+    return said

@@ -81,15 +81,18 @@ class Calibrated:
     def selection_data(self, tolerance: Tolerance) -> SelectionData:
         """What a release at this tolerance is decided from."""
         risk = self.estimates.risk_at(tolerance)
-        visits = self.question.visits
+        visits, judged = self.question.visits, self.question.judged
+        value, truth = self.estimates.value, self.truth
+        if self.measuring is not None:  # a limit tells of errors too; an imputation that may be risky counts as such
+            judged, truth = judged | visits.target_bounded, tolerance.farthest_truth(value, truth, visits.target_limits)
         return SelectionData(
             risk=risk,
             tie=self.question.tie,
             patient=visits.patient,
             weight=self.weight,
             outside=self.outside | capped(risk, self.risk_cap),
-            judged=self.question.judged,
-            risky=tolerance.risky(self.estimates.value, self.truth),
+            judged=judged,
+            risky=tolerance.risky(value, truth),
             candidate=self.question.candidate,
             cell=None if self.grouping is None else self.grouping.cells(visits, self.estimates.value),
             late=self.late,

@@ -33,7 +33,9 @@ class VisitArrays:
         default_factory=lambda: np.empty((0, 0))
     )  # visits x high-cardinality columns: codes of text
     high_cardinality_names: tuple[str, ...] = ()
-    censored: BoolArray | None = None  # visits x labs: measured, but known only by a limit; None: nowhere
+    limits: FloatArray | None = (
+        None  # visits x labs x 2: a result known only to lie between; NaN elsewhere; None: nowhere
+    )
 
     def __post_init__(self) -> None:
         if (
@@ -53,9 +55,31 @@ class VisitArrays:
         return self.labs[:, self.target]
 
     @property
+    def censored(self) -> BoolArray:
+        """Visits x labs: measured, but known only by a limit: neither missing nor an exact value."""
+        return np.zeros(self.labs.shape, dtype=bool) if self.limits is None else ~np.isnan(self.limits[:, :, 0])
+
+    @property
     def target_censored(self) -> BoolArray:
-        """Visits whose target was measured but is known only by a limit: neither missing nor an exact value."""
-        return np.zeros(len(self), dtype=bool) if self.censored is None else self.censored[:, self.target]
+        """The same for the target."""
+        return np.zeros(len(self), dtype=bool) if self.limits is None else self.censored[:, self.target]
+
+    @property
+    def target_bounded(self) -> BoolArray:
+        """Those of them whose limit excludes something: a word ("positive") tells only that there is a result."""
+        if self.limits is None:
+            return np.zeros(len(self), dtype=bool)
+        return np.asarray(np.isfinite(self.limits[:, self.target]).any(axis=1), dtype=bool)
+
+    @property
+    def target_limits(self) -> FloatArray:
+        """Between what each target known by a limit lies, from 0 up where no value is negative; NaN elsewhere."""
+        if self.limits is None:
+            return np.full((len(self), 2), np.nan)
+        found = self.limits[:, self.target].copy()
+        if np.nanmin(self.target_values, initial=np.inf) >= 0:
+            found[found[:, 0] == -np.inf, 0] = 0.0
+        return found
 
     @property
     def other_labs(self) -> IntArray:
@@ -75,7 +99,7 @@ class VisitArrays:
             visit_key=self.visit_key[rows],
             known=None if self.known is None else self.known[rows],
             high_cardinality=self.high_cardinality[rows],
-            censored=None if self.censored is None else self.censored[rows],
+            limits=None if self.limits is None else self.limits[rows],
         )
 
     def with_target(self, values: FloatArray) -> "VisitArrays":
@@ -189,7 +213,8 @@ def first_row_to_know(visits: VisitArrays) -> IntArray:
     next_row = np.repeat(rows[:, None] + 1, visits.labs.shape[1], axis=1)
     if visits.known is None:
         return next_row
-    known_times = np.where(np.isnan(visits.labs), np.nan, visits.known)  # a hidden value's clock is hidden too
+    hidden = np.isnan(visits.labs) & ~visits.censored
+    known_times = np.where(hidden, np.nan, visits.known)  # a hidden value's clock is hidden too
     reported = [_first_row_at_or_after(visits, known) for known in known_times.T]
     waiting: IntArray = np.maximum(next_row, np.stack(reported, axis=1))
     return waiting

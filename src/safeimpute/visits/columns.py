@@ -10,9 +10,9 @@ import polars as pl
 
 from safeimpute.errors import VisitsError
 from safeimpute.visits import checks
-from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.visits.arrays import FloatArray, IntArray
 from safeimpute.visits.checks import Faults
-from safeimpute.visits.limits import HIGH, LOW, censored_rows, mostly_numbers, with_limits, words_by_kind
+from safeimpute.visits.limits import HIGH, LOW, limits_of_rows, mostly_numbers, with_limits, words_by_kind
 
 MOST_LEVELS = 20  # a text column with more distinct entries is no category
 ROWS_PER_LEVEL = 10  # on average; with fewer, a level says nothing about measuring
@@ -128,7 +128,7 @@ class Columns:
     categories: dict[str, pl.Series] = field(default_factory=dict)  # attributes that are text
     high_cardinality: dict[str, pl.Series] = field(default_factory=dict)
     roles: dict[str, ColumnRole] = field(default_factory=dict)  # of every column but patient and time
-    censored: dict[str, BoolArray] = field(default_factory=dict)  # of every lab: rows with a limit
+    limits: dict[str, FloatArray] = field(default_factory=dict)  # of every lab: between what each row's result lies
     words: dict[str, dict[str, int]] = field(default_factory=dict)  # of labs: rows with a word, by its kind
 
     @property
@@ -169,7 +169,7 @@ def read_columns(
     for name, values in columns.numeric.items():
         columns.roles[name] = _numeric_role(name, values, choice, patient, visit)
     columns = _without_unmeasured(columns, choice)
-    columns.censored = {name: censored_rows(exact, name) for name in columns.labs}
+    columns.limits = {name: limits_of_rows(exact, name) for name in columns.labs}
     texts = [name for name in columns.labs if frame[name].dtype == pl.String]
     columns.words = {name: counts for name in texts if (counts := words_by_kind(frame[name]))}
     return columns

@@ -5,12 +5,12 @@ in the lab's own column, or as a limit in LAB__low or LAB__high beside an empty 
 word says that there is a result, it is kept as a limit that excludes nothing, else the cell counts as empty.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import polars as pl
 
-from safeimpute.visits.arrays import BoolArray, IntArray
+from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 
 LOW, HIGH = "__low", "__high"  # LAB__low: the value of LAB lies at or above it; LAB__high: at or below it
 BELOW = ("<", "≤", "⩽", "≦", "＜", "=<", "&lt;", "less than", "below", "under", "unter", "kleiner")
@@ -111,20 +111,27 @@ def _moved(frame: pl.DataFrame, lab: str) -> pl.DataFrame:
     return frame.with_columns(columns)
 
 
-def censored_rows(frame: pl.DataFrame, lab: str) -> BoolArray:
-    """Rows of a table, its limits moved, in which a lab has a limit; an exact value beside it counts for more."""
-    there = np.zeros(len(frame), dtype=bool)
-    for name in (lab + LOW, lab + HIGH):
+def limits_of_rows(frame: pl.DataFrame, lab: str) -> FloatArray:
+    """Between what a lab's result lies, in every row of a table whose limits were moved; NaN without a limit."""
+    found = np.full((len(frame), 2), np.nan)
+    for side, name in enumerate((lab + LOW, lab + HIGH)):
         if name in frame.columns:
-            filled = frame[name].cast(pl.Float64, strict=False).fill_nan(None)
-            there |= filled.is_not_null().to_numpy()
-    return there
+            found[:, side] = frame[name].cast(pl.Float64, strict=False).to_numpy()
+    return _open_ended(found)
 
 
-def censored_visits(rows: list[BoolArray], visit: IntArray, exact: BoolArray) -> BoolArray | None:
-    """Per visit and lab, whether all that was found is a limit (`rows` of each lab); None where no lab has any."""
-    found = np.zeros(exact.shape, dtype=bool)
-    for position, there in enumerate(rows):
-        found[visit[there], position] = True
-    found &= ~exact
-    return found if found.any() else None
+def limits_of_visits(rows: Sequence[FloatArray], visit: IntArray, exact: BoolArray) -> FloatArray | None:
+    """The same per visit and lab: where its rows overlap. An exact value counts for more; None where no lab has any."""
+    found = np.full((*exact.shape, 2), np.nan)
+    for position, limits in enumerate(rows):
+        np.fmax.at(found[:, position, 0], visit, limits[:, 0])
+        np.fmin.at(found[:, position, 1], visit, limits[:, 1])
+    found[found[..., 0] > found[..., 1]] = (-np.inf, np.inf)  # limits that contradict each other say nothing
+    found[exact] = np.nan
+    return None if np.isnan(found).all() else found
+
+
+def _open_ended(limits: FloatArray) -> FloatArray:
+    """With one limit alone, the other side is open."""
+    known = ~np.isnan(limits).all(axis=1, keepdims=True)
+    return np.where(np.isnan(limits) & known, np.array([-np.inf, np.inf]), limits)

@@ -11,7 +11,7 @@ from safeimpute.errors import VisitsError
 from safeimpute.visits import checks
 from safeimpute.visits.arrays import FloatArray, VisitArrays
 from safeimpute.visits.columns import COMPANIONS, KNOWN, ColumnChoice, clean_text, high_cardinality_codes
-from safeimpute.visits.limits import censored_rows, with_limits
+from safeimpute.visits.limits import limits_of_rows, with_limits
 from safeimpute.visits.tables import to_polars
 from safeimpute.visits.visits import Visits, known_times, row_keys, visit_arrays
 
@@ -102,7 +102,7 @@ def read_new_visits(table: Any, reading: Reading, without: Sequence[str] = ()) -
         attributes=dict(zip(reading.encoded, attributes, strict=True)),
         known=known_times(frame, reading.labs, keys, reading.time) if reading.clocks else None,
         high_cardinality={name: _codes(frame, name, levels) for name, levels in reading.high_cardinality.items()},
-        censored={name: censored_rows(frame, name) for name in reading.labs},
+        limits={name: limits_of_rows(frame, name) for name in reading.labs},
     )
     return NewVisits(arrays, subject, frame[reading.time][keys.first_row], ignored, unknown)
 

@@ -82,12 +82,16 @@ def read_visits(
 
 
 def to_polars(table: Any) -> pl.DataFrame:
-    """Any eager dataframe narwhals knows (pandas, polars, pyarrow …) as polars; the input is not modified."""
+    """Any eager dataframe narwhals knows (pandas, polars, pyarrow …), or AnnData, as polars; not modified."""
+    if _is_anndata(table):
+        from safeimpute.visits.scverse import visits_of_anndata
+
+        return visits_of_anndata(table)
     try:
         known = nw.from_native(table, eager_only=True)
     except TypeError:
         raise VisitsError(
-            f"a table is needed (pandas, polars or pyarrow), not {type(table).__name__}. "
+            f"a table is needed (pandas, polars, pyarrow or AnnData), not {type(table).__name__}. "
             "Read files with safeimpute.read_visits."
         ) from None
     except Exception as error:
@@ -98,6 +102,11 @@ def to_polars(table: Any) -> pl.DataFrame:
         raise _unusable(error) from None
     refuse_patterns(frame.columns)
     return frame
+
+
+def _is_anndata(table: Any) -> bool:
+    """AnnData, or what is built on it."""
+    return any(kind.__module__.partition(".")[0] == "anndata" for kind in type(table).__mro__)
 
 
 def _unusable(error: Exception) -> VisitsError:
@@ -137,6 +146,10 @@ def _as_pandas(frame: pl.DataFrame, table: Any) -> Any:
 
 def like(frame: pl.DataFrame, table: Any) -> Any:
     """A polars frame as the kind of dataframe `table` is; as it stands where that is none."""
+    if _is_anndata(table):
+        from safeimpute.visits.scverse import anndata_of
+
+        return anndata_of(frame, table)
     known = nw.from_native(table, eager_only=True, pass_through=True)
     if not isinstance(known, nw.DataFrame):
         return frame

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from safeimpute.errors import VisitsError
 from safeimpute.visits import checks
-from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray, VisitArrays, mix
+from safeimpute.visits.arrays import FloatArray, IntArray, VisitArrays, mix
 from safeimpute.visits.checks import Faults
 from safeimpute.visits.columns import (
     KNOWN,
@@ -26,7 +26,7 @@ from safeimpute.visits.columns import (
     read_columns,
 )
 from safeimpute.visits.dates import kind_of
-from safeimpute.visits.limits import censored_visits
+from safeimpute.visits.limits import limits_of_visits
 from safeimpute.visits.tables import to_polars
 
 __all__ = ["ColumnChoice", "ColumnRole", "Visits", "prepare_targets", "prepare_visits"]
@@ -62,8 +62,6 @@ class Visits:
     @property
     def censored(self) -> dict[str, int]:
         """Per lab, the visits at which its result is known only by a limit; labs without any left out."""
-        if self.arrays.censored is None:
-            return {}
         counts = self.arrays.censored.sum(axis=0).tolist()
         return {lab: int(count) for lab, count in zip(self.arrays.lab_names, counts, strict=True) if count}
 
@@ -217,7 +215,7 @@ def _assemble(frame: pl.DataFrame, choice: ColumnChoice, keys: RowKeys, columns:
         high_cardinality={
             name: high_cardinality_codes(text, levels_met[name]) for name, text in columns.high_cardinality.items()
         },
-        censored=columns.censored,
+        limits=columns.limits,
     )
     _require_varying_target(arrays)
     checks.refuse_copied_patients(arrays)
@@ -256,7 +254,7 @@ def visit_arrays(
     attributes: Mapping[str, FloatArray],
     known: FloatArray | None,
     high_cardinality: Mapping[str, FloatArray],
-    censored: Mapping[str, BoolArray],
+    limits: Mapping[str, FloatArray],
 ) -> VisitArrays:
     """One row per visit from columns of the table's rows; `subject` has one entry per visit."""
     visits, time = len(keys.first_row), keys.time[keys.first_row]
@@ -275,7 +273,7 @@ def visit_arrays(
         known=known,
         high_cardinality=one_code_per_visit(list(high_cardinality.values()), keys.visit, visits),
         high_cardinality_names=tuple(high_cardinality),
-        censored=censored_visits([censored[name] for name in labs], keys.visit, ~np.isnan(values)),
+        limits=limits_of_visits([limits[name] for name in labs], keys.visit, ~np.isnan(values)),
     )
 
 
@@ -364,7 +362,7 @@ def _fingerprint(arrays: VisitArrays, levels: dict[str, tuple[str, ...]]) -> str
     """SHA-256 of the canonical content: the same table in another row or column order has the same one."""
     high_cardinality = (levels,) if levels else ()
     digest = hashlib.sha256(repr((arrays.lab_names, arrays.target, arrays.attribute_names, *high_cardinality)).encode())
-    more = tuple(part for part in (arrays.known, arrays.censored) if part is not None)
+    more = tuple(part for part in (arrays.known, arrays.limits) if part is not None)
     for part in (arrays.patient_key, arrays.time, arrays.labs, arrays.attributes, *more, arrays.high_cardinality):
         digest.update(np.ascontiguousarray(part + 0.0 if part.dtype.kind == "f" else part).tobytes())
     return digest.hexdigest()

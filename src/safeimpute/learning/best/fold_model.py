@@ -170,7 +170,7 @@ def fit_fold_model(
     """
     settings = lesson.settings
     source = learn_source(visits, settings, rng, past_only=lesson.past_only)
-    visible = _some(~np.isnan(visits.target_values), settings.learn_visits, rng)
+    visible = _some(~np.isnan(visits.target_values) | visits.target_bounded, settings.learn_visits, rng)
     evidence = read_evidence(visits, source, visible, settings.block_visits, device)
     fold, seeds = fold[visible], rng.integers(2**31 - 1000, size=3)
     binned = bin_rows(evidence.matrix, np.arange(len(evidence)), most_bins=BINS)
@@ -183,7 +183,8 @@ def fit_fold_model(
     blended = blend(out_of_sample, weights)
     value = source.units.labs.in_unit(blended.z, source.target)
     features = risk_features(evidence, blended, calendar=lesson.calendar)
-    truth, seed = visits.target_values[visible], int(seeds[2])
+    truth = lesson.tolerance.farthest_truth(value, visits.target_values[visible], visits.target_limits[visible])
+    seed = int(seeds[2])
     risk = fit_risk(features, value, truth, fold, lesson.tolerance, seed, pace)
     return FoldModel(source, trees, beyond, weights, risk, lesson.calendar, settings.block_visits)
 

@@ -34,6 +34,13 @@ class Units:
     attributes: Scaler
     follow_up_days: float
 
+    def values(self, visits: VisitArrays) -> FloatArray:
+        """Visits x labs in standard units; of a result known only by a limit, what is to be expected beyond it."""
+        values = self.labs.standardise(visits.labs)
+        if visits.limits is None:
+            return values
+        return np.where(visits.censored, self.labs.expected(visits.limits), values)
+
 
 @dataclass(frozen=True)
 class Record:
@@ -58,9 +65,9 @@ class Record:
 
 
 def fit_units(visits: VisitArrays, log_labs: LogLabs = "auto") -> Units:
-    """Scales from the visits with a visible target."""
-    visible = ~np.isnan(visits.target_values)
-    labs = fit_scaler(visits.labs, visits.lab_names, visible, log_labs)
+    """Scales from the visits with a visible target, or a limit of it."""
+    visible = ~np.isnan(visits.target_values) | visits.target_censored
+    labs = fit_scaler(visits.labs, visits.lab_names, visible, log_labs, visits.limits)
     trends = lab_trends(visits.patient, visits.time, _others(visits, labs.standardise(visits.labs)))
     follow_up = _follow_up(visits)[visible]
     return Units(
@@ -73,7 +80,7 @@ def fit_units(visits: VisitArrays, log_labs: LogLabs = "auto") -> Units:
 
 def read_record(visits: VisitArrays, units: Units, *, past_only: bool) -> Record:
     """Standardise a table and look along each patient's visits; with `past_only`, backwards only."""
-    values = units.labs.standardise(visits.labs)
+    values = units.values(visits)
     drawn = _others(visits, values)
     known_from = first_row_to_know(visits) if past_only else None
     now = np.where(_others(visits, known_at_visit(visits)), drawn, np.nan) if past_only else drawn

@@ -37,7 +37,7 @@ def explain(source: Source, visits: VisitArrays, rows: IntArray) -> Support:
     sources = np.hstack([own, analogues])
     known_sources = sources != NONE
     time, nothing = there.time, np.full(own.shape, np.nan)
-    z = source.units.labs.standardise(there.labs)[:, source.target]
+    z = source.units.values(there)[:, source.target]
     known = np.hstack([z[own], source.panel.target[analogues]])
     columns = (
         np.broadcast_to(rows[:, None], sources.shape),
