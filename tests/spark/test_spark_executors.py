@@ -1,4 +1,4 @@
-"""Two executors, each a process of its own (`local-cluster`), come to the bytes of one process: scores and calibration."""
+"""Two executors, each a process of its own (`local-cluster`), give the bytes of one process: scores and calibration."""
 
 import json
 import os
