@@ -23,8 +23,7 @@ HOSPITAL = "For the hospital:"
 CLAIMS = {
     "visits": "the visits of the fitted table and no others",
     "unmeasured": "the unmeasured visits of patients like those of the fitted table",
-    "patients": "visits of new patients like those of the fitted table",
-    "patients,unmeasured": "unmeasured visits of new patients like those of the fitted table",
+    "patients": "unmeasured visits of new patients like those of the fitted table",
     "later": "visits that come in later, of known and new patients, as long as no alarm stands",
 }
 Rows = list[tuple[str, ...]]
