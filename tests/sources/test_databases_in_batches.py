@@ -126,7 +126,7 @@ def test_scored_and_calibrated_from_postgresql(server: str, tmp_path: Path) -> N
 
     table, model = visits(), saved_model(tmp_path)
     kinds = {pl.Int64: "bigint", pl.Float64: "double precision", pl.String: "text"}
-    columns = ", ".join(f'"{name}" {kinds[type(kind)]}' for name, kind in table.schema.items())  # type: ignore[index]
+    columns = ", ".join(f'"{name}" {kinds[type(kind)]}' for name, kind in table.schema.items())
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"CREATE TABLE visits ({columns.replace('glucose', 'GLU')})")
         with connection.cursor().copy("COPY visits FROM STDIN WITH (FORMAT csv)") as stream:

@@ -60,7 +60,7 @@ def render_hospital_review(summary: RunSummary, manifest: Manifest, checksum: st
     sections = [
         _use(summary),
         _card(summary, manifest, checksum),
-        _changes(summary, guards, checksum),
+        _changes(summary, guards),
         _monitoring(summary, guards),
     ]
     template = Environment(autoescape=True, undefined=StrictUndefined).from_string(resource("hospital.html.j2"))
@@ -117,7 +117,7 @@ def _card(summary: RunSummary, manifest: Manifest, checksum: str) -> Section:
     return Section("Model card", [], [*own, *((name, plain_text(value, 800)) for name, value in facts)])
 
 
-def _changes(summary: RunSummary, guards: Safeguards, checksum: str) -> Section:
+def _changes(summary: RunSummary, guards: Safeguards) -> Section:
     sure = f", with {percent(summary['confidence'])} confidence" if summary["promise_kind"] == "confident" else ""
     grouped = "one for each group" if len(summary["cutoffs"]) > 1 else "one"
     anew, ways = "yes" if guards["watched"] or guards["from_table"] else "no", []
@@ -135,7 +135,7 @@ def _changes(summary: RunSummary, guards: Safeguards, checksum: str) -> Section:
         [
             *ways,
             f"A new cut-off needs measured visits worth {guards['needed_visits']:,} of equal weight, of patients worth "
-            f"{guards['needed_patients']:,}; with less, recalibrate refuses.",
+            f"{guards['needed_patients']:,}; with less, none is set and nothing is promised.",
             "Anything else is a new fit: a new model, a new SHA-256, and this review again.",
             f"{HOSPITAL} who may recalibrate, who is told, and who signs models (--sign, --require-signature).",
         ],
@@ -148,7 +148,7 @@ def _changes(summary: RunSummary, guards: Safeguards, checksum: str) -> Section:
             ("Tolerance", summary["tolerance_in_words"], "no"),
             ("Value and its unit", _named(summary), "no"),
             ("Claim: whom it speaks for", summary["claim"], "no"),
-            ("Models of value and risk", checksum or "no model was saved", "no"),
+            ("Models of value and risk", "those of the model folder in the model card", "no"),
             ("Columns it reads", f"{len(summary['data']['labs'])} labs, see the model card", "no"),
             ("Groups with a level of their own", ", ".join(summary["groups_by"]) or "none", "no"),
         ],

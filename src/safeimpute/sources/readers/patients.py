@@ -56,11 +56,11 @@ class PatientTable:
     def _rows(self, wanted: Any) -> "Iterator[pa.RecordBatch]":
         """As they stream; DuckDB 2 is asked itself, since Ibis 12 calls it by a name that is gone."""
         engine = self.source.engine
-        if engine.name != "duckdb":
-            return engine.to_pyarrow_batches(wanted, chunk_size=ROWS_AT_ONCE)
-        found = engine.con.sql(engine.compile(wanted))
-        read = getattr(found, "to_arrow_reader", None) or found.fetch_arrow_reader
-        return read(ROWS_AT_ONCE)
+        if engine.name == "duckdb":
+            found = engine.con.sql(engine.compile(wanted))
+            yield from (getattr(found, "to_arrow_reader", None) or found.fetch_arrow_reader)(ROWS_AT_ONCE)
+        else:
+            yield from engine.to_pyarrow_batches(wanted, chunk_size=ROWS_AT_ONCE)
 
 
 def _plain(value: Any, name: str, reading: Reading) -> Any:
