@@ -9,6 +9,7 @@ PIP_CONSTRAINT is heeded, so that torch stays the build that the constraints nam
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -17,7 +18,12 @@ import tempfile
 import tomllib
 import venv
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 ROOT = Path(__file__).parents[1]
 TRIED = "import safeimpute, sys; assert 'site-packages' in safeimpute.__file__; print(safeimpute.__version__)"
@@ -52,21 +58,48 @@ def missing_from(wheel: Path, source: Path) -> list[str]:
     return lost + [f"source lacks {name}" for name in needed if f"{folder}/{name}" not in names]
 
 
+@contextmanager
+def served_index(wheel: Path) -> Iterator[str]:
+    """A package index on the loopback address that holds this wheel alone; its address."""
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / "simple" / "safeimpute").mkdir(parents=True)
+        shutil.copy(wheel, Path(place) / "simple" / "safeimpute")
+        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=place))
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/simple/"
+        finally:
+            server.shutdown()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Lists folders and serves files, which is all that pip asks of an index."""
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
 def try_wheel(wheel: Path, *, clean: bool) -> str:
-    """Install it into a new environment, import it from there, ask the command for help and version; the version."""
+    """`pip install safeimpute` from a local index into a new environment, and its command tried there; the version."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "venv"
         venv.create(folder, with_pip=True)
         python = folder / "bin" / "python"
         environment = {name: value for name, value in os.environ.items() if name not in UNTOLD}
         told = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        if not clean:
-            borrowed = sysconfig.get_path("purelib")
-            ours = next((folder / "lib").glob("python*/site-packages"))
-            # Appended as a plain path: `.pth` files there (an editable safeimpute) are not read.
-            (ours / "borrowed.pth").write_text(f"{borrowed}\n")
-            told += ["--no-deps", "--no-index"]
-        subprocess.run([*told, str(wheel)], check=True, env=environment)
+        with served_index(wheel) as index:
+            if clean:
+                subprocess.run([*told, "--extra-index-url", index, "safeimpute"], check=True, env=environment)
+            else:
+                borrowed = sysconfig.get_path("purelib")
+                ours = next((folder / "lib").glob("python*/site-packages"))
+                # Appended as a plain path: `.pth` files there (an editable safeimpute) are not read.
+                (ours / "borrowed.pth").write_text(f"{borrowed}\n")
+                # The new environment's own setuptools is older than the one the libraries name.
+                subprocess.run([*told[:3], "uninstall", "--quiet", "--yes", "setuptools"], check=True, env=environment)
+                alone = environment | {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": index}  # no other source
+                subprocess.run([*told, "--no-deps", "--ignore-installed", "safeimpute"], check=True, env=alone)
+                subprocess.run([*told, "safeimpute"], check=True, env=alone)  # what it needs is there, or this fails
 
         def said(*command: str) -> str:
             done = subprocess.run(command, check=True, env=environment, cwd=place, capture_output=True, text=True)

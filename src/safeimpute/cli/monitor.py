@@ -67,9 +67,10 @@ def recalibrate(
     model: Model,
     log: Annotated[Path | None, typer.Option(help="The night log, after an alarm.", show_default=False)] = None,
     visits: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            help="Or a whole table of which the fit saw a sample: the model calibrated on all of it goes to --out.",
+            help="Or a whole table of which the fit saw a sample, a file or a database's table as score takes it: the "
+            "model calibrated on all of it goes to --out.",
             show_default=False,
         ),
     ] = None,
@@ -96,18 +97,29 @@ def recalibrate(
 
 
 def _from_table(
-    model: Path, visits: Path, out: Path | None, engine: str, columns: str, *, force: bool, quiet: bool
+    model: Path, visits: str, out: Path | None, engine: str, columns: str, *, force: bool, quiet: bool
 ) -> None:
+    from safeimpute.sources.readers.patients import names_database
+
     if out is None:
         raise OptionError("--visits needs --out: the folder for the calibrated model.")
     if engine not in ("local", "spark"):
         raise OptionError(f"--engine {engine!r} is not known: local or spark.")
-    if engine == "spark":
-        from safeimpute.spark.calibrate import calibrate_files_on_spark as calibrate_files
+    renamed = opt.renames(columns)
+    if names_database(visits):
+        if engine == "spark":
+            raise OptionError("a database's table is calibrated on by the local engine: leave --engine out.")
+        from safeimpute.model.batches import calibrate_database
+
+        found = calibrate_database(model, visits, out, columns=renamed, force=force)
+    elif engine == "spark":
+        from safeimpute.spark.calibrate import calibrate_files_on_spark
+
+        found = calibrate_files_on_spark(model, Path(visits), out, columns=renamed, force=force)
     else:
         from safeimpute.model.whole_table import calibrate_files
 
-    found = calibrate_files(model, visits, out, columns=opt.renames(columns), force=force)
+        found = calibrate_files(model, Path(visits), out, columns=renamed, force=force)
     if quiet:
         return
     typer.echo(f"Calibrated on {found.measured:,} measured visits of {found.patients:,} patients")

@@ -25,13 +25,23 @@ def figures(run_dir: AnyFolder, quiet: opt.Quiet = False) -> None:
         typer.echo("\n".join(str(path) for path in drawn))
 
 
-def report(run_dir: RunFolder, quiet: opt.Quiet = False) -> None:
+def report(
+    run_dir: RunFolder,
+    hospital: Annotated[
+        bool,
+        typer.Option(
+            "--hospital", help="Instead the pages for a hospital's review: use, model card, change and monitoring plan."
+        ),
+    ] = False,
+    quiet: opt.Quiet = False,
+) -> None:
     """Write the run's report: one self-contained HTML page."""
+    from safeimpute.report.hospital import write_hospital_review
     from safeimpute.report.html import write_report
 
-    path = write_report(run_dir)
+    paths = write_hospital_review(run_dir) if hospital else [write_report(run_dir)]
     if not quiet:
-        typer.echo(str(path))
+        typer.echo("\n".join(map(str, paths)))
 
 
 def serve(

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 Model = Annotated[Path, typer.Argument(help="Model folder (RUN_DIR/model, or what save wrote).", show_default=False)]
 NewVisits = Annotated[
-    Path, typer.Argument(help="Table of the new visits, each patient's record whole.", show_default=False)
+    str,
+    typer.Argument(
+        help="Table of the new visits, each patient's record whole: a file, or a database's table "
+        "(postgresql://USER@HOST/DATABASE/SCHEMA#TABLE, FILE.duckdb#TABLE), scored in batches of patients.",
+        show_default=False,
+    ),
 ]
 Out = Annotated[
     Path,
@@ -52,23 +57,30 @@ def score(
     """Impute and release new visits against a fitted model, without refitting; each is decided by itself."""
     from safeimpute.cli.score_process import ScoreJob, score_apart
     from safeimpute.machine.files import reserved
+    from safeimpute.sources.readers.patients import names_database
 
     read_as = table_format(context)
     if engine not in ("local", "spark"):
         raise OptionError(f"--engine {engine!r} is not known: local or spark.")
     if engine == "local" and out.suffix not in (".parquet", ".csv", ".xlsx"):
         raise OptionError(f"{out.name!r} has no suffix to write by: .parquet, .csv or .xlsx.")
-    if engine == "spark" and log is not None:
-        raise OptionError("--log is kept by the local engine only: score the night's patients with it.")
-    if engine == "spark" and read_as != TableFormat():
+    database = names_database(new_visits)
+    file = None if database else Path(new_visits)
+    if database and (engine == "spark" or out.suffix != ".parquet"):
+        raise OptionError("a database's table is scored by the local engine into a parquet file: -o NAME.parquet.")
+    if (engine == "spark" or database) and log is not None:
+        raise OptionError("--log is kept by the local engine for files only: score the night's patients with it.")
+    if (engine == "spark" or database) and read_as != TableFormat():
         raise OptionError(
-            "Spark reads parquet as it is: --date-format, --decimal, --separator and --unit-of are for csv."
+            "Spark and databases read tables as they are: --date-format, --decimal, --separator and --unit-of are for "
+            "files."
         )
     if engine == "spark":
         _refuse_several(model)
     job = ScoreJob(
         model=model,
-        visits=new_visits,
+        visits=file,
+        database=new_visits if database else "",
         out=out,
         columns=opt.renames(columns),
         without=opt.names(without),
@@ -81,7 +93,7 @@ def score(
     if engine == "spark":  # takes its place itself
         accounts = score_apart(job)
     else:
-        place = reserved(out, force=force, inputs=(model, new_visits), folder=False)
+        place = reserved(out, force=force, inputs=(model, file), folder=False)
         with place, shown_progress(quiet) as progress:
             accounts = score_apart(job, progress)
     if not quiet:

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -37,8 +37,9 @@ class ScoreJob:
     """What a child is told."""
 
     model: Path
-    visits: Path
+    visits: Path | None  # None: in a database
     out: Path
+    database: str = ""  # LOCATION#TABLE
     columns: dict[str, str] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     read_as: TableFormat = field(default_factory=TableFormat)
@@ -186,6 +187,7 @@ def _score(job: ScoreJob, progress: Progress) -> list[Account]:
     if job.engine == "spark":
         from safeimpute.spark.scoring import score_files
 
+        assert job.visits is not None
         account = score_files(
             job.model,
             job.visits,
@@ -196,6 +198,8 @@ def _score(job: ScoreJob, progress: Progress) -> list[Account]:
             public_key=job.public_key,
         )
         return [account]
+    if job.database:
+        return _score_database(job, progress)
     from safeimpute.machine.files import disk_faults, sha256_of
     from safeimpute.visits.imputations import at_usual_precision, record_released
     from safeimpute.visits.tables import write_table
@@ -206,6 +210,27 @@ def _score(job: ScoreJob, progress: Progress) -> list[Account]:
         plain = job.out.suffix == ".parquet"
         write_table(table if plain else at_usual_precision(table), job.out)
     if warning := record_released(job.out, sha256_of(job.out), table, new):
+        sys.stderr.write(f"safeimpute: {warning}\n")
+    return accounts
+
+
+def _score_database(job: ScoreJob, progress: Progress) -> list[Account]:
+    """A database's table, lab by lab and batch by batch; one lab's model in memory at a time."""
+    from safeimpute.machine.files import disk_faults, sha256_of
+    from safeimpute.model.batches import DatabaseScoring, ParquetParts, merged_hashes
+    from safeimpute.model.open_model import open_labs
+    from safeimpute.model.scorer import LabScorer
+    from safeimpute.visits.imputations import KnownValues, record_hashes
+
+    accounts, released = [], []
+    with disk_faults(job.out), closing(ParquetParts(job.out)) as parts:
+        for opened in open_labs(job.model, job.public_key):
+            progress(f"scoring {opened.saved.settings.target}", 0.0)
+            known = KnownValues(job.out, job.model.resolve().parent)
+            scoring = DatabaseScoring(LabScorer.of(opened), known, job.without)
+            accounts.append(scoring.run(job.database, job.columns, parts.write))
+            released += scoring.released
+    if warning := record_hashes(job.out, sha256_of(job.out), *merged_hashes(released)):
         sys.stderr.write(f"safeimpute: {warning}\n")
     return accounts
 
@@ -221,6 +246,7 @@ def _scored(job: ScoreJob, progress: Progress) -> "tuple[pl.DataFrame, list[Acco
     from safeimpute.visits.imputations import refuse_known_values
     from safeimpute.visits.new_visits import read_new_visits
 
+    assert job.visits is not None
     count, log = len(model_folders(job.model)), None
     if job.log is not None:
         log = NightLog(job.log)

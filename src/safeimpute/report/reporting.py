@@ -117,7 +117,7 @@ def _tripod(summary: RunSummary, manifest: Manifest, drawn: DrawsSummary | None)
             "20b. Patients, with missing values",
             f"{_amounts(summary)} {AUTHOR} a table of characteristics, with what is missing in each.",
         ),
-        ("23a. Performance, also in groups", f"{_accuracy(summary)} {_groups(summary)}"),
+        ("23a. Performance, also in groups", f"{accuracy_in_words(summary)} {groups_in_words(summary)}"),
         ("25. Reading the results, fairness included", f"{AUTHOR} what differences between groups mean for use."),
         ("26. Limits", _limits(summary)),
         (
@@ -212,7 +212,7 @@ def _who(summary: RunSummary) -> str:
 
 
 def _checked(summary: RunSummary, drawn: DrawsSummary | None) -> str:
-    said = _accuracy(summary)
+    said = accuracy_in_words(summary)
     if drawn is not None and drawn["coverage"]:
         inside = ", ".join(f"{percent(float(c))}: {percent(share)}" for c, share in drawn["coverage"].items())
         said += f" Measured values inside central intervals of such draws, across folds: {inside}."
@@ -221,7 +221,7 @@ def _checked(summary: RunSummary, drawn: DrawsSummary | None) -> str:
     return said
 
 
-def _accuracy(summary: RunSummary) -> str:
+def accuracy_in_words(summary: RunSummary) -> str:
     errors, unit = summary["accuracy"]["mae"], summary["unit"]
     shown = ", ".join(f"{plain_text(name, 40)} {quantity(error, unit)}" for name, error in errors.items())
     return (
@@ -252,7 +252,7 @@ def _preparation(summary: RunSummary, manifest: Manifest) -> str:
     )
 
 
-def _groups(summary: RunSummary) -> str:
+def groups_in_words(summary: RunSummary) -> str:
     found = []
     for entry in summary["subgroups"]:
         parts = []
@@ -285,9 +285,9 @@ def card_page(summary: RunSummary, manifest: Manifest) -> str:
         "",
         f"**Assumption.** {plain_text(summary['assumption'] or 'none: nothing is promised', 2000)}",
         "",
-        f"**Performance.** {_accuracy(summary)} {_risky(summary)} {cutoffs}",
+        f"**Performance.** {accuracy_in_words(summary)} {risky_in_words(summary)} {cutoffs}",
         "",
-        f"**Groups.** {_groups(summary)}",
+        f"**Groups.** {groups_in_words(summary)}",
         "",
         f"**Statistics over all patients.** {plain_text(summary['distribution']['warning'], 500)} "
         f"{plain_text(summary['distribution']['instead'], 800)}",
@@ -305,7 +305,7 @@ def card_page(summary: RunSummary, manifest: Manifest) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _risky(summary: RunSummary) -> str:
+def risky_in_words(summary: RunSummary) -> str:
     share = summary["accuracy"]["risky_share"]
     if share is None:
         return ""

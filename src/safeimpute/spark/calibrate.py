@@ -10,16 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from safeimpute.model.whole_table import TableDiagnosis, TableSums, calibratable, save_with, summed, table_sums
-from safeimpute.spark.cluster import (
-    by_patient,
-    plain_errors,
-    read_parquet,
-    refuse_known,
-    session_here,
-    warm_scorer,
-    whole_patients,
-)
-from safeimpute.visits.new_visits import read_new_visits
+from safeimpute.spark.cluster import by_patient, plain_errors, read_parquet, refuse_known, session_here, warm_scorer
+from safeimpute.visits.new_visits import read_new_visits, whole_patients
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,15 +11,13 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import polars as pl
-
 from safeimpute.errors import MissingExtra, OptionError, SafeImputeError, VisitsError
 from safeimpute.machine.places import partial_prefix
 from safeimpute.model.manifest import verified_manifest
 from safeimpute.model.open_model import Status
 from safeimpute.model.scorer import LabScorer, Scorer
 from safeimpute.visits.imputations import Hashes, known_counts, known_hashes, refuse_counted
-from safeimpute.visits.new_visits import Reading, columns_read, read_new_visits, require_readable
+from safeimpute.visits.new_visits import Reading, columns_read, read_new_visits, require_readable, whole_patients
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -119,22 +117,6 @@ def warm_scorer(archive: str) -> LabScorer:
     from pyspark import SparkFiles
 
     return Scorer.load(SparkFiles.get(archive), status=Status()).one
-
-
-def whole_patients(batches: "Iterator[pa.RecordBatch]", subject: str) -> Iterator[pl.DataFrame]:
-    """Rows sorted by patient, cut between patients wherever Spark cut its batches."""
-    waiting = pl.DataFrame()
-    for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        frame = pl.DataFrame(pl.from_arrow(batch))
-        frame = pl.concat([waiting, frame]) if len(waiting) else frame
-        start = frame[subject].eq_missing(frame[subject][-1]).arg_max() or 0
-        if start:
-            yield frame[:start]
-        waiting = frame[start:]
-    if len(waiting):
-        yield waiting
 
 
 def refuse_known(

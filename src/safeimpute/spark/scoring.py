@@ -33,10 +33,9 @@ from safeimpute.spark.cluster import (
     require_spark,
     session_here,
     warm_scorer,
-    whole_patients,
 )
 from safeimpute.visits.imputations import COLUMNS, SPARK_TYPES, record_released
-from safeimpute.visits.new_visits import NewVisits, Reading, columns_read, read_new_visits
+from safeimpute.visits.new_visits import NewVisits, Reading, columns_read, read_new_visits, whole_patients
 from safeimpute.visits.units import target_unit, unit_rules
 
 if TYPE_CHECKING:

@@ -129,26 +129,53 @@ def refuse_known_values(visits: VisitArrays, *beside: Path) -> None:
 
     `beside` are folders or files next to which registers may stand. Raises VisitsError with the lab and the count.
     """
-    known = known_hashes(*beside)
-    if known is not None:
-        refuse_counted(known_counts(visits, known))
-    refuse_known_places(visits, *beside)
+    known = KnownValues(*beside)
+    known.count(visits)
+    known.refuse()
 
 
-def refuse_known_places(visits: VisitArrays, *beside: Path) -> None:
-    """Refuse visits at most of which the rounded value stands that an earlier run released for them."""
-    known = _stored(beside, f"[!.]*{PLACES}")
-    if known is None:
-        return
+class KnownValues:
+    """Values that earlier runs released, counted in a table batch by batch and refused by what the whole of it holds.
+
+    Exactly known values are refused, and rounded ones where they stand at most visits that were asked about.
+    """
+
+    def __init__(self, *beside: Path) -> None:
+        self.exact, self.places = known_hashes(*beside), _stored(beside, f"[!.]*{PLACES}")
+        self.counts: dict[str, tuple[int, int]] = {}  # lab: known exactly, known to 32 bits
+        self.rounded: dict[str, tuple[int, int]] = {}  # lab: visits asked about, rounded values that agree
+
+    def count(self, visits: VisitArrays) -> None:
+        if self.exact is not None:
+            _add_up(self.counts, known_counts(visits, self.exact))
+        if self.places is not None:
+            _add_up(self.rounded, _known_places(visits, self.places))
+
+    def refuse(self) -> None:
+        refuse_counted(self.counts)
+        for lab, (asked, agree) in self.rounded.items():
+            if agree >= FEWEST_ROUNDED and agree > SHARE_ROUNDED * asked:
+                raise VisitsError(
+                    f"column {lab!r} holds {agree:,} values that an earlier run released, rounded, at {asked:,} visits "
+                    "it was asked about: they are imputed, not measured. Use the table as it was before they were "
+                    "filled in."
+                )
+
+
+def _add_up(counts: dict[str, tuple[int, int]], more: Mapping[str, tuple[int, int]]) -> None:
+    for lab, (one, other) in more.items():
+        before = counts.get(lab, (0, 0))
+        counts[lab] = before[0] + one, before[1] + other
+
+
+def _known_places(visits: VisitArrays, known: Hashes) -> dict[str, tuple[int, int]]:
+    """Per lab the visits an earlier run was asked about, and those whose value is its rounded one."""
+    found = {}
     for lab, values in zip(visits.lab_names, visits.labs.T, strict=True):
         rows = np.isfinite(values)
         place, same = _places(visits.visit_key[rows], lab, values[rows])
-        asked, agree = int(np.isin(place, known[0]).sum()), int(np.isin(same, known[1]).sum())
-        if agree >= FEWEST_ROUNDED and agree > SHARE_ROUNDED * asked:
-            raise VisitsError(
-                f"column {lab!r} holds {agree:,} values that an earlier run released, rounded, at {asked:,} visits it "
-                "was asked about: they are imputed, not measured. Use the table as it was before they were filled in."
-            )
+        found[lab] = int(np.isin(place, known[0]).sum()), int(np.isin(same, known[1]).sum())
+    return found
 
 
 def _places(visit: Hashes, lab: str, value: FloatArray) -> tuple[Hashes, Hashes]:
@@ -235,6 +262,11 @@ def record_released(beside: Path, identity: str, table: pl.DataFrame, measured: 
     Values that a patient's own measurements repeat (`measured`) tell nothing and are left out. Returns a warning to
     show where the release register cannot be written, else "".
     """
+    return record_hashes(beside, identity, *released_hashes(table, measured))
+
+
+def released_hashes(table: pl.DataFrame, measured: VisitArrays | None = None) -> tuple[Hashes, Hashes]:
+    """What the release register keeps of an imputation table: values, and rounded values with their places."""
     given = table.filter(pl.col("released") & pl.col("value").is_not_null())
     keys = patient_keys(subject_names(given["subject_id"])) if len(given) else np.empty(0, np.uint64)
     values, labs = given["value"].to_numpy(), given["lab"]
@@ -243,10 +275,15 @@ def record_released(beside: Path, identity: str, table: pl.DataFrame, measured: 
     if measured is not None:
         known = measured_hashes(measured)
         kept &= ~np.isin(exact, known[0]) & ~np.isin(single, known[1])
+    return np.stack([exact[kept], single[kept]]), _rounded_places(given, keys)
+
+
+def record_hashes(beside: Path, identity: str, values: Hashes, places: Hashes) -> str:
+    """Enter them in the release register; a warning where it cannot be written, else ""."""
     place = register_beside(beside)
     try:
-        _add(place / f"{identity[:16]}.npy", np.stack([exact[kept], single[kept]]))
-        _add(place / f"{identity[:16]}{PLACES}", _rounded_places(given, keys))
+        _add(place / f"{identity[:16]}.npy", values)
+        _add(place / f"{identity[:16]}{PLACES}", places)
     except OSError as error:
         return (
             f"the released values could not be entered in {place} ({type(error).__name__}): a table that holds them "

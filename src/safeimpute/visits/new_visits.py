@@ -1,8 +1,8 @@
 """Visits that came in after a fit, read column by column as the fitted table was; what scoring starts from."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -14,6 +14,9 @@ from safeimpute.visits.columns import COMPANIONS, KNOWN, ColumnChoice, clean_tex
 from safeimpute.visits.limits import limits_of_rows, with_limits
 from safeimpute.visits.tables import to_polars
 from safeimpute.visits.visits import Visits, known_times, row_keys, visit_arrays
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,22 @@ def read_new_visits(table: Any, reading: Reading, without: Sequence[str] = ()) -
         limits={name: limits_of_rows(frame, name) for name in reading.labs},
     )
     return NewVisits(arrays, subject, frame[reading.time][keys.first_row], ignored, unknown)
+
+
+def whole_patients(batches: "Iterable[pa.RecordBatch]", subject: str) -> Iterator[pl.DataFrame]:
+    """Rows sorted by patient, cut between patients wherever an engine cut its batches."""
+    waiting = pl.DataFrame()
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        frame = pl.DataFrame(pl.from_arrow(batch))
+        frame = pl.concat([waiting, frame]) if len(waiting) else frame
+        start = frame[subject].eq_missing(frame[subject][-1]).arg_max() or 0
+        if start:
+            yield frame[:start]
+        waiting = frame[start:]
+    if len(waiting):
+        yield waiting
 
 
 def require_readable(columns: Sequence[str], reading: Reading, without: Sequence[str] = ()) -> None:
