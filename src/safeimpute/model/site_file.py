@@ -1,0 +1,279 @@
+"""A site's file of sums: written where the patients are, verified where the files are joined."""
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from safeimpute.errors import GuaranteeRefused, MissingExtra, ModelFolderError, OptionError
+from safeimpute.machine.files import finished_file, plain_text, require_new
+from safeimpute.machine.looks_log import state_folder
+from safeimpute.model.folder import SavedModel
+from safeimpute.model.frozen import FrozenModel
+from safeimpute.model.manifest import own_checksum, private_key, public_key
+from safeimpute.model.site_sums import Noisy, SiteSums, noise_cap, site_sums
+from safeimpute.model.whole_table import BINS, RATIOS, TableSums, calibratable
+from safeimpute.selection.sums import PATIENT_MOMENTS, VISIT_MOMENTS, Sums
+from safeimpute.settings import Settings
+from safeimpute.visits.arrays import VisitArrays
+from safeimpute.visits.imputations import refuse_known_values
+from safeimpute.visits.new_visits import read_new_visits
+from safeimpute.visits.tables import read_visits
+
+FORMAT = 1
+CONTEXT = b"safeimpute site sums\n"  # a signature of something else never passes for one of these
+LONGEST_NAME = 40
+
+
+@dataclass(frozen=True)
+class SiteFile:
+    """A verified file."""
+
+    site: str
+    content: Mapping[str, Any]
+    sums: SiteSums
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a file was made from, and a warning where no record of it is kept."""
+
+    visits: VisitArrays
+    model: FrozenModel
+    settings: Settings
+    warning: str
+
+
+def write_site(
+    model: Path,
+    visits: Path,
+    out: Path,
+    *,
+    site: str,
+    least: int = 10,
+    epsilon: float | None = None,
+    key_file: Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    force: bool = False,
+) -> "Written":
+    """Apply a coordinator's model to a site's visits and write its sums; no row and no identifier among them.
+
+    Parameters
+    ----------
+    model : Path
+        The coordinator's model folder, the same at every site.
+    visits : Path
+        The site's visits, each patient's record whole.
+    out : Path
+        The file of sums.
+    site : str
+        The site's name in the joined promise.
+    least : int
+        Patients that every cell must rest on; 1 withholds nothing.
+    epsilon : float, optional
+        Privacy budget of noise; none by default.
+    key_file : Path, optional
+        Private key (PEM, Ed25519) to sign with.
+    columns : mapping, optional
+        Names in the file -> names the model knows.
+    force : bool
+        Replace an earlier file there.
+
+    Returns
+    -------
+    Written
+        What was read, for what the site should know of itself; it stays at the site.
+    """
+    if not site.strip() or plain_text(site, LONGEST_NAME) != site:
+        raise OptionError(f"--site: give the site a plain name of at most {LONGEST_NAME} characters.")
+    if least < 1 or (epsilon is not None and not 0 < epsilon <= 100):
+        raise OptionError("--least is a whole number from 1, --epsilon above 0 and at most 100.")
+    require_new(out, force=force, inputs=(model, visits))
+    saved, frozen = calibratable(model)
+    arrays = read_new_visits(read_visits(visits, dict(columns or {})), saved.reading).arrays
+    refuse_known_values(arrays, out, visits, model, model.resolve().parent)
+    sums, parts = site_sums(arrays, frozen, saved.settings, least, epsilon)
+    warning = _enter(saved, parts, least, noise=epsilon is not None)
+    content = _content(saved, site, least, epsilon, sums)
+    digest = content["digest"] = own_checksum(content)
+    if key_file is not None:
+        signed = private_key(key_file).sign(CONTEXT + str(digest).encode())
+        content["signature"] = base64.b64encode(signed).decode()
+    with finished_file(out, force=force) as partial:
+        partial.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    return Written(arrays, frozen, saved.settings, warning)
+
+
+def _content(saved: SavedModel, site: str, least: int, epsilon: float | None, sums: SiteSums) -> dict[str, Any]:
+    told = {
+        "format": FORMAT,
+        "site": site,
+        "model": saved.identity,
+        "promise": promise_of(saved.settings),
+        "least": least,
+        "epsilon": epsilon,
+        "visits": sums.visits,
+        "patients": sums.patients,
+        "table": None if sums.table is None else sums.table.to_dict(),
+        "shown": {str(group): list(each) for group, each in sums.shown.items()},
+        "noisy": {str(group): asdict(each) for group, each in sums.noisy.items()},
+    }
+    return dict(json.loads(json.dumps(told)))
+
+
+def promise_of(settings: Settings) -> dict[str, Any]:
+    """What is promised, as every file repeats it."""
+    return {
+        "lab": settings.target,
+        "tolerance": str(settings.tolerance),
+        "level": settings.fdr,
+        "claim": settings.claim,
+        "promise": settings.promise,
+        "confidence": settings.confidence,
+        "groups": list(settings.groups),
+    }
+
+
+def _enter(saved: SavedModel, parts: NDArray[np.uint64], least: int, *, noise: bool) -> str:
+    """Refuse a second file about the same patients: what two files differ by would tell of those who changed.
+
+    The same visits may be told again as they were; noise again would spend its budget again. Models joined from one
+    fit have its thresholds, so they count as one. The record stands in the user's state folder, hashes only.
+    """
+    folder = state_folder()
+    if folder is None:
+        return "No record of earlier files is kept (SAFEIMPUTE_STATE=off): send no two files about the same patients."
+    place = folder / "sites"
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    grid = np.ascontiguousarray(saved.tensors["reference.thresholds"]).tobytes()
+    fit = hashlib.sha256(saved.fingerprint.encode() + grid).hexdigest()[:32]
+    parts = np.unique(parts, axis=0)
+    told = f"{hashlib.sha256(parts.tobytes()).hexdigest()[:16]}-{'noise' if noise else least}"
+    for path in sorted(place.glob(f"{fit}-*.npy")):
+        same_kind = path.stem.endswith("-noise") == noise
+        repeated = not noise and path.stem == f"{fit}-{told}"
+        if same_kind and not repeated and np.isin(parts[:, 0], np.load(path, allow_pickle=False)[:, 0]).any():
+            raise GuaranteeRefused(
+                "a file about some of these patients was written for this fit before, and "
+                + ("noise anew would spend its budget again" if noise else "two files that differ tell of who changed")
+                + f". Send the earlier one; if it was never sent or is deleted everywhere, remove {path}."
+            )
+    np.save(place / f"{fit}-{told}.npy", parts)
+    return ""
+
+
+def read_site(path: Path, saved: SavedModel, frozen: FrozenModel, keys: Path | None = None) -> SiteFile:
+    """A file of sums, verified; each fault is a refusal that names the file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        version, digest = content["format"], content["digest"]
+        site = plain_text(str(content["site"]), LONGEST_NAME)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise ModelFolderError(f"{path.name!r} is no readable file of sums. Ask the site for it again.") from None
+    if version != FORMAT:
+        raise ModelFolderError(
+            f"{path.name!r} has format {plain_text(version, 20)}; this version reads {FORMAT}. Use one version at all "
+            "sites."
+        )
+    said = {name: each for name, each in content.items() if name not in ("digest", "signature")}
+    if digest != own_checksum(said):
+        raise ModelFolderError(
+            f"{path.name!r} was changed after it was written (its digest differs). Ask the site for it again."
+        )
+    if keys is not None:
+        _require_signed(path, site, content, keys)
+    if content.get("model") != saved.identity:
+        raise ModelFolderError(f"{path.name!r} comes from another model. Give every site this model's folder.")
+    if content.get("promise") != json.loads(json.dumps(promise_of(saved.settings))):
+        raise ModelFolderError(f"{path.name!r} speaks of another promise than the model's.")
+    try:
+        sums = _sums_of(content)
+        possible = _possible(sums, frozen)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError):
+        possible = False
+    if not possible:
+        raise ModelFolderError(f"{path.name!r} holds sums that no visits can have. Ask the site for it again.")
+    return SiteFile(site, content, sums)
+
+
+def _require_signed(path: Path, site: str, content: Mapping[str, Any], keys: Path) -> None:
+    try:
+        from cryptography.exceptions import InvalidSignature
+    except ModuleNotFoundError:
+        raise MissingExtra("Signing", "sign") from None
+    place = keys / f"{site}.pub"
+    if Path(site).name != site or not place.is_file():
+        raise ModelFolderError(f"{path.name!r}: there is no public key {site}.pub in {keys.name!r}.")
+    try:
+        signature = base64.b64decode(str(content.get("signature", "")), validate=True)
+        public_key(place).verify(signature, CONTEXT + str(content["digest"]).encode())
+    except (InvalidSignature, ValueError):
+        raise ModelFolderError(f"{path.name!r} is not signed by the owner of {place.name!r}.") from None
+
+
+def _sums_of(content: Mapping[str, Any]) -> SiteSums:
+    table = content["table"]
+    shown = {int(group): tuple(each) for group, each in content["shown"].items()}
+    noisy = {
+        int(group): Noisy(
+            tuple(each["places"]), each["good"], each["risky"], float(each["variance"]), float(each["cap"])
+        )
+        for group, each in content["noisy"].items()
+    }
+    read = None if table is None else TableSums.from_dict(table)
+    return SiteSums(content["visits"], content["patients"], read, shown, noisy)
+
+
+def _possible(sums: SiteSums, frozen: FrozenModel) -> bool:
+    """Whether some visits could have come to these sums."""
+    groups = set(frozen.cutoffs)
+    if sums.table is None:
+        return set(sums.noisy) == groups and all(
+            len(each.places) == len(each.good) == len(each.risky)
+            and each.places[-1] == len(frozen.reference.grid(group)) - 1
+            and all(isinstance(one, int) for one in (*each.places, *each.good, *each.risky))
+            and math.isfinite(each.variance)
+            and each.variance > 0
+            and each.cap == noise_cap(frozen)
+            for group, each in sums.noisy.items()
+        )
+    table = sums.table
+    counts = (*table.measured, *table.unmeasured, *table.chance, *table.ratios, *table.totals)
+    counts = (*counts, table.visits, table.patients, table.outside)
+    return (
+        set(table.groups) == set(sums.shown) == groups
+        and not sums.noisy
+        and all(isinstance(each, int) and each >= 0 for each in counts)
+        and [len(each) for each in (table.measured, table.unmeasured, table.chance, table.ratios, table.totals)]
+        == [BINS, BINS, BINS, len(RATIOS) + 1, 3]
+        and all(
+            _possible_sums(each, tuple(frozen.reference.grid(group).tolist()), table.patients)
+            for group, several in table.groups.items()
+            for each in several
+        )
+    )
+
+
+def _possible_sums(sums: Sums, grid: tuple[float, ...], patients: int) -> bool:
+    visit, patient = sums.of_visits, sums.of_patients
+    if sums.grid != grid or set(visit) != set(VISIT_MOMENTS) or set(patient) != set(PATIENT_MOMENTS):
+        return False
+    rows = [sums.asked, *visit.values(), *patient.values()]
+    if any(len(row) != len(grid) or not all(isinstance(each, int) and each >= 0 for each in row) for row in rows):
+        return False
+    parts = [("risky_weight", "weight"), ("risky_square", "weight_square"), ("risky", "visits"), ("expected", "weight")]
+    inside = all(a <= b for part, of in parts for a, b in zip(visit[part], visit[of], strict=True))  # type: ignore[index]
+    inside = inside and all(a <= b for a, b in zip(patient["risky_square"], patient["size_square"], strict=True))
+    grows = all(a <= b for row in rows for a, b in pairwise(row))
+    size = sums.effective_size
+    last = visit["weight"][-1] if grid else 0
+    whole = last <= sums.totals[0] and (not grid or patient["size_square"][-1] <= sums.totals[2])
+    return inside and grows and whole and size.patients <= patients + 1 and size.patients <= size.visits + 1
