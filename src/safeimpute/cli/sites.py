@@ -28,21 +28,16 @@ def site(
 ) -> None:
     """Write this site's sums for a promise over several sites: no row, no identifier."""
     from safeimpute.model.network import transport
-    from safeimpute.model.site_file import write_site
+    from safeimpute.model.site_file import open_site, write_site
 
-    written = write_site(
-        model,
-        visits,
-        out,
-        site=name,
-        least=least,
-        epsilon=epsilon,
-        key_file=sign,
-        columns=opt.renames(columns),
-        force=force,
-    )
+    at = open_site(model, visits, opt.renames(columns))
     if not quiet:
-        typer.echo("\n".join([*transport(written), *filter(None, [written.warning]), f"Sums: {out}"]))
+        typer.echo("\n".join(transport(at)))
+    warning = write_site(at, out, site=name, least=least, epsilon=epsilon, key_file=sign, force=force)
+    if warning:
+        typer.echo(f"safeimpute: {warning}", err=True)
+    if not quiet:
+        typer.echo(f"Sums: {out}")
 
 
 @opt.takes(opt.MEMORY)

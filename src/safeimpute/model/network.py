@@ -16,7 +16,7 @@ from safeimpute.machine.files import finished_folder
 from safeimpute.model.folder import save_calibrated
 from safeimpute.model.frozen import FrozenModel
 from safeimpute.model.manifest import own_checksum
-from safeimpute.model.site_file import SiteFile, Written, promise_of, read_site
+from safeimpute.model.site_file import AtSite, SiteFile, promise_of, read_site
 from safeimpute.model.site_sums import Noisy, sums_of_noisy
 from safeimpute.model.whole_table import BINS, RATIOS, TableSums, calibratable, calibrated_anew, summed
 from safeimpute.selection.cutoff import Cutoff, find_cutoffs, rule_of
@@ -204,21 +204,20 @@ Below = tuple[float, ...]
 
 
 def _below(site: SiteFile, frozen: FrozenModel, cutoffs: Mapping[int, Cutoff]) -> Below:
-    """Risky weight, weight and squares of a site below the joint cut-offs, at the nearest thresholds it shows."""
+    """Risky weight, weight and squares of a site below the joint cut-offs, in a line between what it shows."""
     found = np.zeros(7)
     for group, cutoff in cutoffs.items():
         if cutoff.risk is None:
             continue
-        grid = frozen.reference.grid(group)
-        noisy = site.sums.noisy.get(group)
+        grid, noisy, table = frozen.reference.grid(group), site.sums.noisy.get(group), site.sums.table
         ends = np.array(noisy.places if noisy else site.sums.shown[group])
-        place = int(ends[np.argmin(np.abs(grid[ends] - cutoff.risk))])
-        table = site.sums.table
         sums = sums_of_noisy(noisy, grid.tolist(), 0.0) if noisy else table.groups[group][-1]  # type: ignore[union-attr]
-        noise = noisy.variance * (1 + int(np.searchsorted(ends, place))) if noisy else 0.0
-        visit = [sums.visit(name)[place] for name in ("risky_weight", "weight", "weight_square")]
-        patient = [sums.patient(name)[place] for name in ("risky_square", "size_risky", "size_square")]
-        found += [*visit, *patient, noise]
+        visit = [sums.visit(name) for name in ("risky_weight", "weight", "weight_square")]
+        patient = [sums.patient(name) for name in ("risky_square", "size_risky", "size_square")]
+        noise = np.zeros(len(grid))
+        noise[ends] = noisy.variance * np.arange(1, len(ends) + 1) if noisy else 0.0
+        place = float(np.searchsorted(grid, cutoff.risk))
+        found += [np.interp(place, np.r_[-1, ends], np.r_[0.0, each[ends]]) for each in (*visit, *patient, noise)]
     return tuple(found.tolist())
 
 
@@ -231,9 +230,9 @@ def _error(counted: Below, share: float) -> float:
     return math.sqrt(max(patients, share * (1.0 - share) * visits) + noise) / weight
 
 
-def transport(written: Written) -> list[str]:
+def transport(at: AtSite) -> list[str]:
     """How far a site's visits lie from the fit's, and what can be promised there alone, before and after measuring."""
-    visits, settings, reference = written.visits, written.settings, written.model.reference
+    visits, settings, reference = at.visits, at.saved.settings, at.model.reference
     far = []
     for lab, name in enumerate(visits.lab_names):
         values = visits.labs[:, lab]
@@ -251,12 +250,12 @@ def transport(written: Written) -> list[str]:
         f"{settings.target} is measured at {100 * measured.mean():.0f} % of the visits; at the fit "
         f"{100 * reference.present[visits.target]:.0f} %"
     )
-    said.append("Before an error is known here, nothing is promised for this site alone: only for all sites together.")
+    said.append(
+        "Nothing is promised for a site alone before errors are known there; the joint promise is over all sites."
+    )
     per_patient = measured.sum() / max(len(np.unique(visits.patient[measured])), 1)
     for ahead in AHEAD:
         level = lowest_level(EffectiveSize(float(ahead), ahead / max(per_patient, 1.0)))
         words = "none" if level is None else f"{100 * level:g} % or higher"
-        said.append(
-            f"With {ahead:,} measured values of equal weight a promise of its own could be at a level of: {words}"
-        )
+        said.append(f"With {ahead:,} measured values, at best of equal weight, a level of its own could be: {words}")
     return said

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -19,7 +18,7 @@ from safeimpute.machine.looks_log import state_folder
 from safeimpute.model.folder import SavedModel
 from safeimpute.model.frozen import FrozenModel
 from safeimpute.model.manifest import own_checksum, private_key, public_key
-from safeimpute.model.site_sums import Noisy, SiteSums, noise_cap, site_sums
+from safeimpute.model.site_sums import Noisy, SiteSums, noise_cap, noise_variance, noisy_places, site_sums
 from safeimpute.model.whole_table import BINS, RATIOS, TableSums, calibratable
 from safeimpute.selection.sums import PATIENT_MOMENTS, VISIT_MOMENTS, Sums
 from safeimpute.settings import Settings
@@ -43,35 +42,39 @@ class SiteFile:
 
 
 @dataclass(frozen=True)
-class Written:
-    """What a file was made from, and a warning where no record of it is kept."""
+class AtSite:
+    """A coordinator's model beside a site's visits."""
 
-    visits: VisitArrays
+    saved: SavedModel
     model: FrozenModel
-    settings: Settings
-    warning: str
+    visits: VisitArrays
+    inputs: tuple[Path, Path]
+
+
+def open_site(model: Path, visits: Path, columns: Mapping[str, str] | None = None) -> AtSite:
+    """Read both; the model is the same folder at every site, `columns` names in the file -> names it knows."""
+    saved, frozen = calibratable(model)
+    arrays = read_new_visits(read_visits(visits, dict(columns or {})), saved.reading).arrays
+    refuse_known_values(arrays, visits, model, model.resolve().parent)
+    return AtSite(saved, frozen, arrays, (model, visits))
 
 
 def write_site(
-    model: Path,
-    visits: Path,
+    at: AtSite,
     out: Path,
     *,
     site: str,
     least: int = 10,
     epsilon: float | None = None,
     key_file: Path | None = None,
-    columns: Mapping[str, str] | None = None,
     force: bool = False,
-) -> "Written":
-    """Apply a coordinator's model to a site's visits and write its sums; no row and no identifier among them.
+) -> str:
+    """Write a site's sums; no row and no identifier is among them.
 
     Parameters
     ----------
-    model : Path
-        The coordinator's model folder, the same at every site.
-    visits : Path
-        The site's visits, each patient's record whole.
+    at : AtSite
+        Model and visits.
     out : Path
         The file of sums.
     site : str
@@ -82,34 +85,29 @@ def write_site(
         Privacy budget of noise; none by default.
     key_file : Path, optional
         Private key (PEM, Ed25519) to sign with.
-    columns : mapping, optional
-        Names in the file -> names the model knows.
     force : bool
         Replace an earlier file there.
 
     Returns
     -------
-    Written
-        What was read, for what the site should know of itself; it stays at the site.
+    str
+        A warning where no record of earlier files is kept; empty elsewhere.
     """
     if not site.strip() or plain_text(site, LONGEST_NAME) != site:
         raise OptionError(f"--site: give the site a plain name of at most {LONGEST_NAME} characters.")
     if least < 1 or (epsilon is not None and not 0 < epsilon <= 100):
         raise OptionError("--least is a whole number from 1, --epsilon above 0 and at most 100.")
-    require_new(out, force=force, inputs=(model, visits))
-    saved, frozen = calibratable(model)
-    arrays = read_new_visits(read_visits(visits, dict(columns or {})), saved.reading).arrays
-    refuse_known_values(arrays, out, visits, model, model.resolve().parent)
-    sums, parts = site_sums(arrays, frozen, saved.settings, least, epsilon)
-    warning = _enter(saved, parts, least, noise=epsilon is not None)
-    content = _content(saved, site, least, epsilon, sums)
+    require_new(out, force=force, inputs=at.inputs)
+    key = None if key_file is None else private_key(key_file)
+    sums, parts = site_sums(at.visits, at.model, at.saved.settings, least, epsilon)
+    warning = _enter(at.saved, parts, least, noise=epsilon is not None)
+    content = _content(at.saved, site, least, epsilon, sums)
     digest = content["digest"] = own_checksum(content)
-    if key_file is not None:
-        signed = private_key(key_file).sign(CONTEXT + str(digest).encode())
-        content["signature"] = base64.b64encode(signed).decode()
+    if key is not None:
+        content["signature"] = base64.b64encode(key.sign(CONTEXT + str(digest).encode())).decode()
     with finished_file(out, force=force) as partial:
         partial.write_text(json.dumps(content) + "\n", encoding="utf-8")
-    return Written(arrays, frozen, saved.settings, warning)
+    return warning
 
 
 def _content(saved: SavedModel, site: str, least: int, epsilon: float | None, sums: SiteSums) -> dict[str, Any]:
@@ -120,8 +118,6 @@ def _content(saved: SavedModel, site: str, least: int, epsilon: float | None, su
         "promise": promise_of(saved.settings),
         "least": least,
         "epsilon": epsilon,
-        "visits": sums.visits,
-        "patients": sums.patients,
         "table": None if sums.table is None else sums.table.to_dict(),
         "shown": {str(group): list(each) for group, each in sums.shown.items()},
         "noisy": {str(group): asdict(each) for group, each in sums.noisy.items()},
@@ -196,7 +192,7 @@ def read_site(path: Path, saved: SavedModel, frozen: FrozenModel, keys: Path | N
         raise ModelFolderError(f"{path.name!r} speaks of another promise than the model's.")
     try:
         sums = _sums_of(content)
-        possible = _possible(sums, frozen)
+        possible = _possible(sums, frozen, saved.settings, content["epsilon"])
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError):
         possible = False
     if not possible:
@@ -229,37 +225,40 @@ def _sums_of(content: Mapping[str, Any]) -> SiteSums:
         for group, each in content["noisy"].items()
     }
     read = None if table is None else TableSums.from_dict(table)
-    return SiteSums(content["visits"], content["patients"], read, shown, noisy)
+    return SiteSums(read, shown, noisy)
 
 
-def _possible(sums: SiteSums, frozen: FrozenModel) -> bool:
+def _possible(sums: SiteSums, at: FrozenModel, settings: Settings, epsilon: object) -> bool:
     """Whether some visits could have come to these sums."""
-    groups = set(frozen.cutoffs)
+    grids = {group: tuple(at.reference.grid(group).tolist()) for group in at.cutoffs}
     if sums.table is None:
-        return set(sums.noisy) == groups and all(
-            len(each.places) == len(each.good) == len(each.risky)
-            and each.places[-1] == len(frozen.reference.grid(group)) - 1
-            and all(isinstance(one, int) for one in (*each.places, *each.good, *each.risky))
-            and math.isfinite(each.variance)
-            and each.variance > 0
-            and each.cap == noise_cap(frozen)
+        return set(sums.noisy) == set(grids) and all(
+            each.places == noisy_places(len(grids[group]))
+            and len(each.places) == len(each.good) == len(each.risky)
+            and all(isinstance(one, int) for one in (*each.good, *each.risky))
+            and (each.cap, each.variance) == (noise_cap(at), noise_variance(noise_cap(at), float(str(epsilon))))
             for group, each in sums.noisy.items()
         )
     table = sums.table
-    counts = (*table.measured, *table.unmeasured, *table.chance, *table.ratios, *table.totals)
-    counts = (*counts, table.visits, table.patients, table.outside)
+    lists = (table.measured, table.unmeasured, table.chance, table.ratios, table.totals)
+    counts = (table.visits, table.patients, table.outside, *(each for some in lists for each in some))
     return (
-        set(table.groups) == set(sums.shown) == groups
+        set(table.groups) == set(sums.shown) == set(grids)
         and not sums.noisy
         and all(isinstance(each, int) and each >= 0 for each in counts)
-        and [len(each) for each in (table.measured, table.unmeasured, table.chance, table.ratios, table.totals)]
-        == [BINS, BINS, BINS, len(RATIOS) + 1, 3]
+        and [len(each) for each in lists] == [BINS, BINS, BINS, len(RATIOS) + 1, 3]
+        and all(len(several) == 1 + (settings.claim == "later") for several in table.groups.values())
         and all(
-            _possible_sums(each, tuple(frozen.reference.grid(group).tolist()), table.patients)
+            _possible_sums(each, grids[group], table.patients) and _increasing(sums.shown[group], len(each.grid))
             for group, several in table.groups.items()
             for each in several
         )
     )
+
+
+def _increasing(shown: tuple[int, ...], count: int) -> bool:
+    """Thresholds in order, the last of all among them."""
+    return shown[-1] == count - 1 and shown[0] >= 0 and all(a < b for a, b in pairwise(shown))
 
 
 def _possible_sums(sums: Sums, grid: tuple[float, ...], patients: int) -> bool:

@@ -16,6 +16,7 @@ operating system. Of all patients with these sums and this cap, those vary most 
 moments are taken, and two standard errors of the noise are added to the risky weight and taken from the other.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -78,8 +79,6 @@ class Noisy:
 class SiteSums:
     """What leaves a site."""
 
-    visits: int  # rounded where anything is withheld; 0 where noise is added
-    patients: int
     table: TableSums | None  # none where noise is added
     shown: dict[int, tuple[int, ...]]  # per group the thresholds whose sums are as counted
     noisy: dict[int, Noisy]
@@ -108,13 +107,12 @@ def site_sums(
         hashes.append(_patient_parts(part, scored))
     every, found = _together(cells), np.concatenate(hashes)
     if epsilon is not None:
-        return SiteSums(0, 0, None, {}, add_noise(every, model, epsilon)), found
+        return SiteSums(None, {}, add_noise(every, model, epsilon)), found
     table = summed(tables)
     if least <= 1:
         shown = {group: tuple(range(len(several[0].grid))) for group, several in table.groups.items()}
-        return SiteSums(table.visits, table.patients, table, shown, {}), found
-    table, shown = withhold(table, every, _together(chances), least)
-    return SiteSums(table.visits, table.patients, table, shown, {}), found
+        return SiteSums(table, shown, {}), found
+    return SiteSums(*withhold(table, every, _together(chances), least), {}), found
 
 
 def _cells(visits: VisitArrays, scored: Scored, model: FrozenModel, settings: Settings) -> Cells:
@@ -192,8 +190,9 @@ def withhold(
         shown[number] = shown_places(here, count, least, kinds)
         if not shown[number]:
             raise GuaranteeRefused(
-                f"fewer than {least} patients have values that were imputed well, or that were not: nothing can be "
-                "sent without telling of single patients. Join forces with another site, or wait for more values."
+                f"fewer than {least} patients have unacceptable errors, other measured values, or unmeasured visits "
+                "(in one of the model's groups, if it has some): sums would tell of single patients. Send them "
+                "together with another site's, or when more values are there."
             )
         beyond = here.place == count
         trimmed = 0 < len(np.unique(here.patient[beyond & (here.kind <= RISKY)])) < least
@@ -322,14 +321,24 @@ def add_noise(
     return noisy_cells(cells.at(cells.kind <= RISKY), grids, noise_cap(model), epsilon, rng or np.random.default_rng())
 
 
+def _chance_of_end(cap: float, epsilon: float) -> float:
+    """Of the geometric noise, which one patient shifts by at most the cap."""
+    return 1.0 - math.exp(-epsilon / max(int(cap * UNIT // STEP), 1))
+
+
+def noise_variance(cap: float, epsilon: float) -> float:
+    """Of one cell, in weight."""
+    spent = _chance_of_end(cap, epsilon)
+    return 2.0 * (1.0 - spent) / spent**2 * (STEP / UNIT) ** 2
+
+
 def noisy_cells(
     cells: Cells, grids: Mapping[int, int], cap: float, epsilon: float, rng: np.random.Generator
 ) -> dict[int, Noisy]:
     """The same with the cap and the number of thresholds told."""
     most = int(cap * UNIT // STEP)
     weight = _clipped(cells, most)
-    spent = 1.0 - np.exp(-epsilon / max(most, 1))
-    variance = 2.0 * (1.0 - spent) / spent**2 * (STEP / UNIT) ** 2
+    spent, variance = _chance_of_end(cap, epsilon), noise_variance(cap, epsilon)
     found = {}
     for number, count in grids.items():
         places = noisy_places(count)

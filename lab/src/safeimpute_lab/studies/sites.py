@@ -22,7 +22,7 @@ import polars as pl
 from safeimpute import SafeImputer
 from safeimpute.model.network import join_files
 from safeimpute.model.scorer import Scorer
-from safeimpute.model.site_file import write_site
+from safeimpute.model.site_file import open_site, write_site
 from safeimpute.model.site_sums import GOOD, RISKY, Cells, Noisy, filled, noisy_cells, shown_places, sums_of_noisy
 from safeimpute.selection.curve import Curve, Steps, fit_curve
 from safeimpute.selection.cutoff import Rule, find_cutoff
@@ -124,9 +124,7 @@ def study(
     repetitions: int, scenario: str, family: int, hospitals: Sequence[Hospital] = HOSPITALS
 ) -> dict[str, list[tuple[float, ...]]]:
     """Per way of joining one row a repetition: long-run share and power over all, then the share of every hospital."""
-    far = [
-        draw_hospital(each, np.random.default_rng([7, k]), LONG_RUN, scenario) for k, each in enumerate(hospitals)
-    ]
+    far = [draw_hospital(each, np.random.default_rng([7, k]), LONG_RUN, scenario) for k, each in enumerate(hospitals)]
     size = [each.patients / LONG_RUN for each in hospitals]
     found: dict[str, list[tuple[float, ...]]] = {}
     for repetition in range(repetitions):
@@ -182,7 +180,9 @@ def say(found: Mapping[str, Sequence[tuple[float, ...]]], hospitals: Sequence[Ho
     """One line for each way: share over all (standard error), draws above, power, empty draws, share in each."""
     k = len(hospitals)
     exact = {name: np.array(each)[:, -1] for name, each in found.items()}
-    print("| way | share over all (se) | draws above | power | share in each hospital | power in each | larger cut-off |")
+    print(
+        "| way | share over all (se) | draws above | power | share in each hospital | power in each | larger cut-off |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for name, each in found.items():
         rows = np.array(each)
@@ -206,13 +206,17 @@ def real(data: str, seed: int) -> None:
     if data == "nafld":
         table = nafld(6000).filter(pl.col("hdl").is_not_null())
         site = pl.col("age").first().cut([35, 50, 65], labels=["under 35", "35 to 50", "50 to 65", "65 or more"])
-        of = table.group_by("subject_id").agg(site=pl.concat_str(site.cast(pl.String), pl.lit(", male "), pl.col("male").first()))
+        of = table.group_by("subject_id").agg(
+            site=pl.concat_str(site.cast(pl.String), pl.lit(", male "), pl.col("male").first())
+        )
         told: dict[str, Any] = {"target": "hdl", "tolerance": 8.0, "attributes": BODY}
     else:
         table = icu_stays().filter(pl.col("HCT").is_not_null())
         raw = pl.read_csv(data_folder() / "physionet2012" / "set-a_long.csv.gz")
         kind = raw.filter(pl.col("Parameter") == "ICUType")
-        of = kind.select(subject_id="RecordID", site=pl.format("ICU type {}", pl.col("Value").cast(pl.Int64))).unique("subject_id")
+        of = kind.select(subject_id="RecordID", site=pl.format("ICU type {}", pl.col("Value").cast(pl.Int64))).unique(
+            "subject_id"
+        )
         told = {"target": "HCT", "tolerance": 2.5}
     target, rng = told["target"], np.random.default_rng(seed)
     hide = rng.random(len(table)) < 0.2
@@ -222,19 +226,21 @@ def real(data: str, seed: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["SAFEIMPUTE_STATE"] = str(folder / "state")
-        SafeImputer(fdr=ALPHA, **told).fit(shown.filter(pl.col("subject_id").is_in(first.implode()))).save(folder / "model")
+        SafeImputer(fdr=ALPHA, **told).fit(shown.filter(pl.col("subject_id").is_in(first.implode()))).save(
+            folder / "model"
+        )
         for least in (1, 10):
-            real_joined(folder, shown.join(of, on="subject_id"), truth, target, least)
+            real_joined(folder, shown.join(of, on="subject_id"), truth, least)
 
 
-def real_joined(folder: Path, shown: pl.DataFrame, truth: pl.DataFrame, target: str, least: int) -> None:
+def real_joined(folder: Path, shown: pl.DataFrame, truth: pl.DataFrame, least: int) -> None:
     """Every site's file written and joined; the share of unacceptable values among the hidden ones released."""
     files = []
     os.environ["SAFEIMPUTE_STATE"] = "off"
     for k, (name, part) in enumerate(shown.group_by("site", maintain_order=True)):
         part.drop("site").write_parquet(folder / f"{k}.parquet")
         files.append(folder / f"{k}-{least}.json")
-        write_site(folder / "model", folder / f"{k}.parquet", files[-1], site=str(name[0]), least=least)
+        write_site(open_site(folder / "model", folder / f"{k}.parquet"), files[-1], site=str(name[0]), least=least)
     found = join_files(folder / "model", files, folder / f"joined-{least}")
     print(f"cells of {least}:", *found.words, sep="\n  ")
     scorer = Scorer.load(folder / f"joined-{least}" / "model")
