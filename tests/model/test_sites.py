@@ -19,7 +19,8 @@ from safeimpute.errors import GuaranteeRefused, ModelFolderError, OptionError
 from safeimpute.model.manifest import own_checksum, verified_manifest
 from safeimpute.model.network import heterogeneity, join_files, transport
 from safeimpute.model.site_file import open_site, write_site
-from safeimpute.model.site_sums import GOOD, RISKY, Cells, Noisy, filled, noisy_cells, shown_places, sums_of_noisy
+from safeimpute.model.site_noise import Noisy, noisy_cells, sums_of_noisy
+from safeimpute.model.site_sums import GOOD, RISKY, Cells, filled, shown_places
 from safeimpute.model.whole_table import calibrate_files
 from safeimpute.selection.cutoff import Rule, find_cutoff
 from safeimpute.selection.ledger import Entries, Ledger, risk_grid, sums_of

@@ -17,7 +17,7 @@ from safeimpute.model.folder import save_calibrated
 from safeimpute.model.frozen import FrozenModel
 from safeimpute.model.manifest import own_checksum
 from safeimpute.model.site_file import AtSite, SiteFile, promise_of, read_site
-from safeimpute.model.site_sums import Noisy, sums_of_noisy
+from safeimpute.model.site_noise import Noisy, sums_of_noisy
 from safeimpute.model.whole_table import BINS, RATIOS, TableSums, calibratable, calibrated_anew, summed
 from safeimpute.selection.cutoff import Cutoff, find_cutoffs, rule_of
 from safeimpute.selection.enough import EffectiveSize, lowest_level
@@ -151,7 +151,7 @@ def compare(
     there = np.isfinite(shares)
     total = sum(weight for _, weight, *_ in counted)
     pooled = sum(risky for risky, *_ in counted) / total if total > 0 else 0.0
-    error = np.array([_error(each, pooled) for each in counted])
+    error = np.array([share_error(each, pooled) for each in counted])
     distance, q, chance = heterogeneity(shares, error)
     line = float(norm.isf(ALARM / 2.0 / max(int(there.sum()), 1)))
     results = []
@@ -221,7 +221,7 @@ def _below(site: SiteFile, frozen: FrozenModel, cutoffs: Mapping[int, Cutoff]) -
     return tuple(found.tolist())
 
 
-def _error(counted: Below, share: float) -> float:
+def share_error(counted: Below, share: float) -> float:
     """Of a site's share, patients being the units, if it is that of all sites; never less than of single visits."""
     _, weight, visits, risky_square, size_risky, size_square, noise = counted
     if weight <= 0:

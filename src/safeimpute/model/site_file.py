@@ -16,10 +16,11 @@ from safeimpute.errors import GuaranteeRefused, MissingExtra, ModelFolderError, 
 from safeimpute.machine.files import finished_file, plain_text, require_new
 from safeimpute.machine.looks_log import state_folder
 from safeimpute.model.folder import SavedModel
-from safeimpute.model.frozen import FrozenModel
+from safeimpute.model.frozen import FrozenModel, score_visits
 from safeimpute.model.manifest import own_checksum, private_key, public_key
-from safeimpute.model.site_sums import Noisy, SiteSums, noise_cap, noise_variance, noisy_places, site_sums
-from safeimpute.model.whole_table import BINS, RATIOS, TableSums, calibratable
+from safeimpute.model.site_noise import Noisy, add_noise, noise_cap, noise_variance, noisy_places
+from safeimpute.model.site_sums import cells_of, chances_of, patient_parts, together, withhold
+from safeimpute.model.whole_table import BINS, RATIOS, TableSums, batches, calibratable, summed, sums_of_scored
 from safeimpute.selection.sums import PATIENT_MOMENTS, VISIT_MOMENTS, Sums
 from safeimpute.settings import Settings
 from safeimpute.visits.arrays import VisitArrays
@@ -30,6 +31,46 @@ from safeimpute.visits.tables import read_visits
 FORMAT = 1
 CONTEXT = b"safeimpute site sums\n"  # a signature of something else never passes for one of these
 LONGEST_NAME = 40
+
+
+@dataclass(frozen=True)
+class SiteSums:
+    """What leaves a site."""
+
+    table: TableSums | None  # none where noise is added
+    shown: dict[int, tuple[int, ...]]  # per group the thresholds whose sums are as counted
+    noisy: dict[int, Noisy]
+
+
+def site_sums(
+    visits: VisitArrays, model: FrozenModel, settings: Settings, least: int, epsilon: float | None
+) -> tuple[SiteSums, NDArray[np.uint64]]:
+    """The sums of a site; and each patient's hash with that of its part, by which a later file is held against this.
+
+    Raises
+    ------
+    GuaranteeRefused
+        The site has fewer patients than a cell needs, or noise is not offered for the model's claim.
+    """
+    if epsilon is not None and settings.claim == "later":
+        raise GuaranteeRefused(
+            "noise is not offered under the claim 'later'. Leave --epsilon out, or fit another claim."
+        )
+    tables, cells, chances, hashes = [], [], [], []
+    for part in batches(visits):
+        scored = score_visits(part, model, measured_too=True)
+        tables.append(sums_of_scored(part, scored, model, settings))
+        cells.append(cells_of(part, scored, model, settings))
+        chances.append(chances_of(part, scored))
+        hashes.append(patient_parts(part, scored))
+    every, found = together(cells), np.concatenate(hashes)
+    if epsilon is not None:
+        return SiteSums(None, {}, add_noise(every, model, epsilon)), found
+    table = summed(tables)
+    if least <= 1:
+        shown = {group: tuple(range(len(several[0].grid))) for group, several in table.groups.items()}
+        return SiteSums(table, shown, {}), found
+    return SiteSums(*withhold(table, every, together(chances), least), {}), found
 
 
 @dataclass(frozen=True)
