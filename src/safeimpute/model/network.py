@@ -38,8 +38,9 @@ class SiteResult:
     patients: float
     cutoff: float | None  # that the site's own sums support
     share: float | None  # of risky values below the joint cut-off
+    expected: float | None  # by the risks of its values there
     error: float | None  # its standard error
-    distance: float | None  # from the other sites, in standard errors
+    distance: float | None  # of share from expected, from the other sites', in standard errors
     alarm: str  # empty where the site differs by no more than chance
 
 
@@ -51,14 +52,19 @@ class Joined:
     cutoffs: Mapping[str, Cutoff]
     refused: str
     sites: tuple[SiteResult, ...]
-    q: float | None  # Cochran's, of the sites' shares below the joint cut-off
+    q: float | None  # Cochran's, of the sites' shares below the joint cut-off less what their risks expect
     q_chance: float | None  # of one so large where no site differs
 
     @property
     def words(self) -> list[str]:
         """The result in plain sentences."""
         level, released = self.promise["level"], [each for each in self.cutoffs.values() if each.risk is not None]
-        said = [f"{len(self.sites)} sites, one promise: at most {100 * level:g} % unacceptable among released values."]
+        sure = (
+            f"with {100 * self.promise['confidence']:g} % confidence " if self.promise["promise"] == "confident" else ""
+        )
+        said = [
+            f"{len(self.sites)} sites, one promise: {sure}at most {100 * level:g} % unacceptable among released values."
+        ]
         if self.refused:
             said.append(f"Nothing is promised: {self.refused}.")
         elif not released:
@@ -67,11 +73,14 @@ class Joined:
             said.append(f"Joint cut-off: risk {each.risk:.4g} (share below it {each.share:.3f}).")
         if self.q_chance is not None:
             differ = "differ by more than chance" if self.q_chance < ALARM else "differ by no more than chance"
-            said.append(f"The sites' shares {differ} (Cochran's Q {self.q:.1f}, chance {self.q_chance:.2g}).")
+            said.append(
+                f"Given the risks, the sites' shares {differ} (Cochran's Q {self.q:.1f}, chance {self.q_chance:.2g})."
+            )
         said += [f"Alarm: {each.site} {each.alarm}." for each in self.sites if each.alarm]
-        said.append(
-            "The promise is for all sites together; a site named in an alarm should release by its own cut-off."
-        )
+        if released and not self.refused:
+            said.append(
+                "The promise is for all sites together; a site with an alarm should release by its own cut-off."
+            )
         return said
 
 
@@ -152,7 +161,8 @@ def compare(
     total = sum(weight for _, weight, *_ in counted)
     pooled = sum(risky for risky, *_ in counted) / total if total > 0 else 0.0
     error = np.array([share_error(each, pooled) for each in counted])
-    distance, q, chance = heterogeneity(shares, error)
+    hoped = np.array([expected / weight if weight > 0 else np.nan for _, weight, expected, *_ in counted])
+    distance, q, chance = heterogeneity(shares - hoped, error)
     line = float(norm.isf(ALARM / 2.0 / max(int(there.sum()), 1)))
     results = []
     for k, (each, (own_cutoffs, _)) in enumerate(zip(sites, own, strict=True)):
@@ -166,6 +176,7 @@ def compare(
                 sum(size.patients for size in sizes),
                 None if single is None else single.risk,
                 float(shares[k]) if known else None,
+                float(hoped[k]) if known else None,
                 float(error[k]) if known else None,
                 float(distance[k]) if np.isfinite(distance[k]) else None,
                 _alarm(float(shares[k]), float(error[k]), float(distance[k]), settings.fdr, line),
@@ -179,8 +190,8 @@ def _alarm(share: float, error: float, distance: float, alpha: float, line: floa
     if share - line * error > alpha:
         return f"has a share of {share:.3f} below the joint cut-off, above the level by more than chance"
     if abs(distance) > line:
-        where = "above" if distance > 0 else "below"
-        return f"has a share of {share:.3f} below the joint cut-off, {where} the other sites' by more than chance"
+        where = "more" if distance > 0 else "less"
+        return f"has a share of {share:.3f} below the joint cut-off: given the risks {where} than the other sites"
     return ""
 
 
@@ -204,15 +215,15 @@ Below = tuple[float, ...]
 
 
 def _below(site: SiteFile, frozen: FrozenModel, cutoffs: Mapping[int, Cutoff]) -> Below:
-    """Risky weight, weight and squares of a site below the joint cut-offs, in a line between what it shows."""
-    found = np.zeros(7)
+    """A site's sums below the joint cut-offs, in a line between what it shows."""
+    found = np.zeros(8)
     for group, cutoff in cutoffs.items():
         if cutoff.risk is None:
             continue
         grid, noisy, table = frozen.reference.grid(group), site.sums.noisy.get(group), site.sums.table
         ends = np.array(noisy.places if noisy else site.sums.shown[group])
         sums = sums_of_noisy(noisy, grid.tolist(), 0.0) if noisy else table.groups[group][-1]  # type: ignore[union-attr]
-        visit = [sums.visit(name) for name in ("risky_weight", "weight", "weight_square")]
+        visit = [sums.visit(name) for name in ("risky_weight", "weight", "expected", "weight_square")]
         patient = [sums.patient(name) for name in ("risky_square", "size_risky", "size_square")]
         noise = np.zeros(len(grid))
         noise[ends] = noisy.variance * np.arange(1, len(ends) + 1) if noisy else 0.0
@@ -223,7 +234,7 @@ def _below(site: SiteFile, frozen: FrozenModel, cutoffs: Mapping[int, Cutoff]) -
 
 def share_error(counted: Below, share: float) -> float:
     """Of a site's share, patients being the units, if it is that of all sites; never less than of single visits."""
-    _, weight, visits, risky_square, size_risky, size_square, noise = counted
+    _, weight, _, visits, risky_square, size_risky, size_square, noise = counted
     if weight <= 0:
         return 0.0
     patients = risky_square - 2.0 * share * size_risky + share**2 * size_square

@@ -31,6 +31,7 @@ from safeimpute.visits.tables import read_visits
 FORMAT = 1
 CONTEXT = b"safeimpute site sums\n"  # a signature of something else never passes for one of these
 LONGEST_NAME = 40
+MOST_BYTES = 2**26  # of a file that is read; a site's has about a hundred thousand for each group
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,8 @@ def _enter(saved: SavedModel, parts: NDArray[np.uint64], least: int, *, noise: b
 def read_site(path: Path, saved: SavedModel, frozen: FrozenModel, keys: Path | None = None) -> SiteFile:
     """A file of sums, verified; each fault is a refusal that names the file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = json.loads(file.read(MOST_BYTES))
         version, digest = content["format"], content["digest"]
         site = plain_text(str(content["site"]), LONGEST_NAME)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

@@ -220,16 +220,21 @@ def alarms(repetitions: int, scenario: str, family: int, worse: float) -> None:
             tuple(
                 float(row[place])
                 for row in (
-                    *(each.visit("risky_weight"), each.visit("weight"), each.visit("weight_square")),
+                    *(
+                        each.visit("risky_weight"),
+                        each.visit("weight"),
+                        each.visit("expected"),
+                        each.visit("weight_square"),
+                    ),
                     *(each.patient("risky_square"), each.patient("size_risky"), each.patient("size_square")),
                     np.zeros(len(grid)),
                 )
             )
             for each in sums
         ]
-        risky, weight = (np.array([each[k] for each in below]) for k in (0, 1))
+        risky, weight, hoped = (np.array([each[k] for each in below]) for k in range(3))
         error = np.array([share_error(each, float(risky.sum() / weight.sum())) for each in below])
-        distance, _, chance = heterogeneity(risky / weight, error)
+        distance, _, chance = heterogeneity((risky - hoped) / weight, error)
         far = np.abs(distance) > norm.isf(ALARM / 2.0 / len(sums))
         q, named, right = q + (chance is not None and chance < ALARM), named + bool(far.any()), right + bool(far[5])
     print(
@@ -241,14 +246,14 @@ def alarms(repetitions: int, scenario: str, family: int, worse: float) -> None:
 def real(data: str, seed: int) -> None:
     """A fit on one site's patients; at all sites a fifth of the measured values hidden, and judged where released."""
     if data == "nafld":
-        table = nafld(6000).filter(pl.col("hdl").is_not_null())
+        table = nafld(6000).filter(pl.col("hdl").is_not_null()).sort("subject_id", "time")
         site = pl.col("age").first().cut([35, 50, 65], labels=["under 35", "35 to 50", "50 to 65", "65 or more"])
         of = table.group_by("subject_id").agg(
             site=pl.concat_str(site.cast(pl.String), pl.lit(", male "), pl.col("male").first())
         )
         told: dict[str, Any] = {"target": "hdl", "tolerance": 5.0, "attributes": BODY}
     else:
-        table = icu_stays().filter(pl.col("HCT").is_not_null())
+        table = icu_stays().filter(pl.col("HCT").is_not_null()).sort("subject_id", "time")
         raw = pl.read_csv(data_folder() / "physionet2012" / "set-a_long.csv.gz")
         kind = raw.filter(pl.col("Parameter") == "ICUType")
         of = kind.select(subject_id="RecordID", site=pl.format("ICU type {}", pl.col("Value").cast(pl.Int64))).unique(
