@@ -14,6 +14,7 @@ RUNNERS = {
     "nights study": "studies.nights.study",
     "nights nafld": "studies.nights.nafld",
     "recalibration": "studies.recalibration",
+    "sites": "studies.sites",
     "draws study": "studies.draws.study",
     "draws real": "studies.draws.real",
     "draws prediction": "studies.draws.prediction",

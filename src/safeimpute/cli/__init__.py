@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from safeimpute.cli import check, cohort, evaluate, export, foreign, info, monitor, render, run, score
+from safeimpute.cli import check, cohort, evaluate, export, foreign, info, monitor, render, run, score, sites
 from safeimpute.cli.options import EVERYWHERE, takes
 from safeimpute.errors import OptionError, SafeImputeError
 from safeimpute.machine.endings import Stopped, heed_signals, ignore_signals, our_fault
@@ -91,6 +91,8 @@ for command in (
     score.score,
     monitor.monitor,
     monitor.recalibrate,
+    sites.site,
+    sites.join,
     render.serve,
     export.export,
     run.rerun,

@@ -94,9 +94,13 @@ class TableDiagnosis:
 
 def table_sums(visits: VisitArrays, model: FrozenModel, settings: Settings) -> TableSums:
     """The sums of one batch of whole patients."""
-    scored = score_visits(visits, model, measured_too=True)
+    return sums_of_scored(visits, score_visits(visits, model, measured_too=True), model, settings)
+
+
+def sums_of_scored(visits: VisitArrays, scored: Scored, model: FrozenModel, settings: Settings) -> TableSums:
+    """The same of visits already scored, measured ones too."""
     measured = ~scored.candidate & ~visits.target_censored
-    late = _late(visits, settings)
+    late = late_visits(visits, settings)
     chance = scored.weight / (1.0 + scored.weight)
     bins = np.minimum((chance * BINS).astype(np.int64), BINS - 1)
     inside = measured & scored.inside
@@ -118,7 +122,7 @@ def table_sums(visits: VisitArrays, model: FrozenModel, settings: Settings) -> T
     )
 
 
-def _late(visits: VisitArrays, settings: Settings) -> BoolArray:
+def late_visits(visits: VisitArrays, settings: Settings) -> BoolArray:
     return on_its_way(visits, visits.target) & (settings.claim == "later")
 
 
@@ -129,7 +133,7 @@ def _ledgers(
     weights, asked = [scored.weight], [scored.candidate]
     measured = ~scored.candidate & ~visits.target_censored
     if settings.claim == "later":
-        late = _late(visits, settings)
+        late = late_visits(visits, settings)
         weights, asked = [*weights, scored.weight + late], [*asked, scored.candidate | (measured & late)]
     found = {}
     for number in model.cutoffs:
@@ -251,7 +255,7 @@ def calibrate_files(
     saved, frozen = calibratable(model)
     arrays = read_new_visits(read_visits(visits, dict(columns or {})), saved.reading).arrays
     refuse_known_values(arrays, out, visits, model, model.resolve().parent)
-    sums = summed(table_sums(part, frozen, saved.settings) for part in _batches(arrays))
+    sums = summed(table_sums(part, frozen, saved.settings) for part in batches(arrays))
     return save_with(saved, frozen, sums, out, force=force)
 
 
@@ -278,7 +282,7 @@ def save_with(saved: SavedModel, frozen: FrozenModel, sums: TableSums, out: Path
     return diagnosis
 
 
-def _batches(visits: VisitArrays) -> Iterator[VisitArrays]:
+def batches(visits: VisitArrays) -> Iterator[VisitArrays]:
     """Whole patients, about so many visits at once."""
     starts = np.flatnonzero(np.r_[True, visits.patient[1:] != visits.patient[:-1]])
     group = starts // VISITS_AT_ONCE
