@@ -14,8 +14,8 @@ from safeimpute_lab.evidence.results import read_lines
 
 FEWEST = 20  # released values of a group, over the splits, for its share to be shown
 HEAD = """Released share of the hidden values (a random fifth of the measured ones, claim `unmeasured`, {splits} splits)
-and, for groups `value,history`, the pooled share of unacceptable errors in the worst group: under one cut-off -> under each
-group's own. Groups with fewer than 20 released values over all splits are left out.
+and, for groups `value,history`, the pooled share of unacceptable errors in the worst group: under one cut-off -> under
+each group's own. Groups with fewer than 20 released values over all splits are left out.
 
 | data | level | average | confident, 90 % | groups | worst group |
 | --- | --- | --- | --- | --- | --- |
