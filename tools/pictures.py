@@ -17,7 +17,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
-FIGURES = ("released_by_value.png", "risk_alignment.png")
+FIGURES = ("released_by_value.png",)
 FLAGS = ["--no-sandbox", "--disable-background-networking"]
 WIDE: ViewportSize = {"width": 1280, "height": 800}
 PHONE: ViewportSize = {"width": 390, "height": 844}
@@ -71,13 +71,9 @@ def pictures_of_review(browser: Browser, run: Path, out: Path) -> None:
 
 
 def pictures_of_labs(browser: Browser, run: Path, out: Path) -> None:
-    """The same page over a run of several labs, and its report."""
+    """The same page over a run of several labs."""
     with review_page(run) as address, opened(browser, address, WIDE, "light") as page:
         page.screenshot(path=out / "review_labs.png")
-    page = browser.new_page(viewport=WIDE)
-    page.goto((run / "report.html").resolve().as_uri())
-    page.screenshot(path=out / "report_labs.png")
-    page.close()
 
 
 def pictures_of_report(browser: Browser, run: Path, out: Path) -> None:

@@ -121,9 +121,8 @@ HELD: dict[str, tuple[str, ...]] = {
 HEAD = """# What was tried to break it
 
 Made by `python tools/reliability.py > docs/reliability.md` from the tests; a test fails when the page is out of date.
-An attack on an earlier state found what these cases now hold: each was a fault once, or stands beside one. *Recorded*
-cases are written down, *invented* ones are drawn by Hypothesis; each ends well or in one plain line with exit code 2,
-never in a trace, a lost file or a patient's value in a message.
+*Recorded* cases are written down, *invented* ones are drawn by Hypothesis. Each ends well or in one plain line with
+exit code 2, never in a trace, a lost file or a patient's value in a message.
 
 | surface | what is tried | recorded | invented, `make test` | invented, `make test-full` |
 | --- | --- | ---: | ---: | ---: |
@@ -139,9 +138,8 @@ Paths are below `tests/`.
 TAIL = """
 ## What is not promised
 
-- A model folder without a signature may have been made by somebody else with honest checksums: it cannot end the
-  program or run code, but its values are theirs. Sign models with `run --sign KEY` and score with
-  `score --require-signature KEY`.
+- A model folder without a signature may be somebody else's: it cannot end the program or run code, but its values are
+  theirs. `run --sign KEY`, `score --require-signature KEY`.
 - Units that lie close together cannot be told by values (urea in mmol/L against mg/dL, magnesium, a column of bilirubin
   that is wholly in µmol/L): say them with `--unit-of`.
 - A disk that lies about what it wrote, and an administrator of the machine.

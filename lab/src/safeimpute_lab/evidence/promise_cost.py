@@ -1,6 +1,6 @@
-"""What each promise costs on real and simulated data sets; writes a table into docs/promises.md.
+"""What each promise costs on real and simulated data sets, as a table in markdown.
 
-    python -m safeimpute_lab evidence promises out/results/runs.jsonl docs/promises.md
+    python -m safeimpute_lab evidence promises out/results/runs.jsonl
 
 The runs are those of `python -m safeimpute_lab evidence results run --methods best`.
 """
@@ -12,12 +12,10 @@ from typing import Any
 
 from safeimpute_lab.evidence.results import read_lines
 
-START, END = "<!-- cost: start -->", "<!-- cost: end -->"
 FEWEST = 20  # released values of a group, over the splits, for its share to be shown
-HEAD = """
-Released share of the hidden values (a random fifth of the measured ones, claim `unmeasured`, {splits} splits) and,
-for groups `value,history`, the pooled share of unacceptable errors in the worst group: under one cut-off -> under each
-group's own. Groups with fewer than 20 released values over all splits are left out.
+HEAD = """Released share of the hidden values (a random fifth of the measured ones, claim `unmeasured`, {splits} splits)
+and, for groups `value,history`, the pooled share of unacceptable errors in the worst group: under one cut-off -> under
+each group's own. Groups with fewer than 20 released values over all splits are left out.
 
 | data | level | average | confident, 90 % | groups | worst group |
 | --- | --- | --- | --- | --- | --- |
@@ -25,17 +23,13 @@ group's own. Groups with fewer than 20 released values over all splits are left 
 
 
 def main() -> None:
-    runs, page = map(Path, sys.argv[1:3])
-    lines = [line for line in read_lines(runs) if "groups" in line.get("methods", {}).get("best", {})]
+    lines = [line for line in read_lines(Path(sys.argv[1])) if "groups" in line.get("methods", {}).get("best", {})]
     by_data = defaultdict(list)
     for line in lines:
         by_data[line["data"]].append(line["methods"]["best"])
     counts = sorted({len(found) for found in by_data.values()})
     rows = [_row(name, found, level) for name, found in sorted(by_data.items()) for level in ("0.1", "0.2")]
-    table = HEAD.format(splits=" or ".join(map(str, counts))) + "\n".join(rows) + "\n"
-    text = page.read_text(encoding="utf-8")
-    before, after = text.split(START)[0], text.split(END)[1]
-    page.write_text(before + START + table + END + after, encoding="utf-8")
+    sys.stdout.write(HEAD.format(splits=" or ".join(map(str, counts))) + "\n".join(rows) + "\n")
 
 
 def _row(name: str, found: list[dict[str, Any]], level: str) -> str:

@@ -1,8 +1,6 @@
-"""The reproductions shown in docs/paper.md, from finished folders of `safeimpute reproduce`.
+"""A reproduction in short tables, from a finished folder of `safeimpute reproduce`.
 
-python -m safeimpute_lab evidence reproduced FOLDER NAME [docs/paper.md]
-
-NAME is that of the marks in the page, such as `reproduced pbc`.
+python -m safeimpute_lab evidence reproduced FOLDER
 """
 
 import json
@@ -11,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from safeimpute_lab.benchmark.tables import NONE, mean_se
-from safeimpute_lab.studies.into_page import put_into
 
 
 def shown(figure: Any) -> str:
@@ -57,10 +54,8 @@ def risks(found: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    """Three tables and what is missing, between the marks."""
-    folder, name = Path(sys.argv[1]), sys.argv[2]
-    page = Path(sys.argv[3] if len(sys.argv) > 3 else "docs/paper.md")
-    found = json.loads((folder / "reproduce.json").read_text(encoding="utf-8"))["found"]
+    """Three tables and what is missing."""
+    found = json.loads((Path(sys.argv[1]) / "reproduce.json").read_text(encoding="utf-8"))["found"]
     missing = "; ".join(f"`{what}` ({why})" for what, why in found["missing"].items())
     parts = [
         methods(found),
@@ -68,7 +63,7 @@ def main() -> None:
         risks(found),
         [f"Without a complete result: {missing}."] if missing else [],
     ]
-    put_into(page, name, "\n\n".join("\n".join(part) for part in parts if part))
+    print("\n\n".join("\n".join(part) for part in parts if part))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python -m safeimpute_lab labs rules --repetitions 2000 --jobs 2 --out out/study/labs_rules.json
     python -m safeimpute_lab labs cohorts --cohorts 40 --jobs 16 --minutes 8 --out out/study/labs_cohorts.json
-    python -m safeimpute_lab labs table --from out/study/labs_rules.json out/study/labs_cohorts.json --into docs/labs.md
+    python -m safeimpute_lab labs table --from out/study/labs_rules.json out/study/labs_cohorts.json
 
 `rules`: drawn worlds with known odds of measuring, the release rules alone. `cohorts`: simulated visits as arrays, fits
 and weights real, light as in a run of several labs. Both count what is released of the unmeasured cells, whose truth
@@ -34,7 +34,6 @@ from safeimpute.selection.several import decide_together
 from safeimpute.settings import Settings, make_settings
 from safeimpute.visits.arrays import BoolArray, FloatArray, VisitArrays, mix
 from safeimpute_lab.studies.guarantee.rules import summarise
-from safeimpute_lab.studies.into_page import put_into
 
 ALPHAS = (0.1, 0.2)
 ALL = "all labs"
@@ -212,10 +211,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--from", dest="found", type=Path, nargs="+", default=[])
-    parser.add_argument("--into", type=Path)
     told = parser.parse_args()
     if told.what == "table":
-        put_into(told.into, "labs study", table([row for path in told.found for row in json.loads(path.read_text())]))
+        print(table([row for path in told.found for row in json.loads(path.read_text())]))
         return
     rows = _rules(told) if told.what == "rules" else _cohorts(told)
     for row in rows:
