@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 
 from safeimpute.errors import OptionError
+from safeimpute.settings import make_settings
 from safeimpute.tolerance import Tolerance, parse_tolerance
+from safeimpute.visits.lab_settings import settings_of_one, tolerances_of
 
 
 @pytest.mark.parametrize(
@@ -46,3 +48,73 @@ def test_the_acceptable_true_values_are_those_that_are_not_risky(given: float | 
 
 def test_a_share_of_all_accepts_every_larger_truth() -> None:
     assert parse_tolerance("100%").acceptable_truth(5.0)[1] == np.inf
+
+
+def test_limits_and_their_bands() -> None:
+    tolerance = parse_tolerance("limits 5.7 6.5")
+    assert tolerance == Tolerance(limits=(5.7, 6.5))
+    assert tolerance.bands == ("below 5.7", "5.7 to below 6.5", "6.5 or more")
+    assert tolerance.band(np.array([5.6, 5.7, 6.4, 6.5, 5.6 + 0.1])).tolist() == [0, 1, 1, 2, 1]
+    assert tolerance.fault("%") == "on the wrong side of a limit (5.7, 6.5 %)"
+
+
+def test_risky_is_another_band_and_with_an_error_either() -> None:
+    truth = np.array([6.4, 6.6, 6.6, np.nan, 9.0])
+    value = np.array([6.5, 6.5, 5.6, 6.0, 7.0])
+    assert parse_tolerance("limits 5.7 6.5").risky(value, truth).tolist() == [True, False, True, False, False]
+    assert parse_tolerance("0.5 and limits 5.7 6.5").risky(value, truth).tolist() == [True, False, True, False, True]
+
+
+@pytest.mark.parametrize("given", ["limits 5.7 6.5", "0.5 and limits 5.7 6.5", "10% or 0.2 and limits 5.7 6.5"])
+@pytest.mark.parametrize("value", [4.0, 6.1, 6.4, 12.0])
+def test_the_acceptable_true_values_stay_in_the_band(given: str, value: float) -> None:
+    tolerance = parse_tolerance(given)
+    low, high = tolerance.acceptable_truth(value)
+    inside = np.linspace(max(low, 0.0), min(high, 30.0), 50)[1:-1]
+    assert not tolerance.risky(np.full(48, value), inside).any()
+    for edge in (low - 1e-6, high + 1e-6):
+        assert not np.isfinite(edge) or tolerance.risky(np.array([value]), np.array([edge]))[0]
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["limits 5 4", "limits 5 5", "limits a", "limits nan", "limits inf", "limits " + " ".join(map(str, range(1, 12)))],
+)
+def test_what_are_no_limits(given: str) -> None:
+    with pytest.raises(OptionError, match="limits"):
+        parse_tolerance(given)
+
+
+def test_what_is_typed_is_read_again() -> None:
+    for given in ("limits 5.7 6.5", "0.5 and limits 5.7 6.5", "10% or 6", "20%", "0.5"):
+        assert parse_tolerance(parse_tolerance(given).typed()) == parse_tolerance(given)
+        assert parse_tolerance(parse_tolerance(given).times(2.0).typed()).limits == parse_tolerance(given).limits
+
+
+def test_a_chance_of_crossing_falls_with_the_distance() -> None:
+    tolerance = parse_tolerance("limits 6.5")
+    chance = tolerance.chance(np.array([6.5, 6.7, 7.5]), np.full(3, 0.4))
+    assert chance[0] > chance[1] > chance[2] > 0
+    assert chance[0] <= 0.5 + 1e-9
+    combined = parse_tolerance("0.5 and limits 6.5").chance(np.array([6.5, 6.7, 7.5]), np.full(3, 0.4))
+    assert (combined >= chance).all()
+
+
+def test_limits_given_beside_the_tolerance() -> None:
+    told = make_settings(target="hba1c", fdr=0.1, limits="5.7,6.5")
+    assert told.tolerance == "limits 5.7 6.5"
+    assert make_settings(target="hba1c", fdr=0.1, tolerance="0.5 and limits", limits=(6.5,)).allowed_error == Tolerance(
+        0.5, 0.0, (6.5,)
+    )
+    with pytest.raises(OptionError, match="does not speak of them"):
+        make_settings(target="hba1c", fdr=0.1, tolerance=0.5, limits=(6.5,))
+
+
+def test_limits_are_looked_up_by_lab_and_unit() -> None:
+    one = make_settings(target="hba1c", fdr=0.1, tolerance="0.5 and limits")
+    assert settings_of_one(one).tolerance == "0.5 and limits 5.7 6.5 8"
+    several = make_settings(target="hba1c,ldl", fdr=0.1, tolerance="limits,ldl=10%")
+    assert tolerances_of(several, ("hba1c", "ldl")) == {"hba1c": "limits 5.7 6.5 8", "ldl": "10%"}
+    for told in ({"target": "ast"}, {"target": "hba1c", "unit": "mmol/mol"}):
+        with pytest.raises(OptionError, match="--limits"):
+            settings_of_one(make_settings(**told, fdr=0.1, tolerance="limits"))

@@ -229,11 +229,21 @@ class Settings:
         Option(
             "Error that counts as unacceptable.",
             takes="a number in the target's unit (0.5), a share of the true value (20%), the larger of both "
-            "(10% or 6), each lab's own (hba1c=0.5,ldl=10%), or allowable for the catalogue's allowable errors",
+            "(10% or 6), limits for the wrong side of a decision limit, an error and limits (0.5 and limits), each "
+            "lab's own (hba1c=0.5,ldl=10%), or allowable for the catalogue's allowable errors",
             reads=_tolerance,
         ),
     ]
     fdr: Annotated[float, Option("Largest share of unacceptable errors among the released values.", above=0, below=1)]
+    limits: Annotated[
+        tuple[float, ...],
+        Option(
+            "Limits that the tolerance limits speaks of; a value at a limit lies above it.",
+            takes="numbers in the target's unit, comma separated or as a list",
+            default="the catalogue's decision limits",
+            reads=_names,
+        ),
+    ] = ()
     preset: Annotated[PresetName, Option("Which system imputes.")] = "best"
     claim: Annotated[
         ClaimName,
@@ -332,6 +342,11 @@ class Settings:
             object.__setattr__(self, "claim", DEFAULT_CLAIM[self.preset])
         if self.claim == "later":
             object.__setattr__(self, "past_only", True)
+        if self.limits:  # from here on the tolerance carries them
+            from safeimpute.tolerance import read_tolerance, with_limits
+
+            object.__setattr__(self, "tolerance", read_tolerance(with_limits(self.tolerance, self.limits)))
+            object.__setattr__(self, "limits", ())
         if self.since is not None and self.claim != "later":
             raise OptionError(f"since needs the claim 'later': the claim {self.claim!r} speaks for the whole record.")
         if self.preset == "paper" and self.claim != "visits":
@@ -371,4 +386,5 @@ class Settings:
 
 def make_settings(**given: Any) -> Settings:
     """Checked settings from options by name (None: not given), or an error that names the option and what it takes."""
-    return checked(Settings, {name: value for name, value in given.items() if value is not None})
+    told = {name: value for name, value in given.items() if value is not None}
+    return checked(Settings, {"tolerance": "limits"} | told if told.get("limits") else told)

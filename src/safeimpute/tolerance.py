@@ -1,8 +1,9 @@
-"""How large an error is clinically unacceptable: a number, a share of the true value, or the larger of both."""
+"""When an imputed value is unacceptable: by the size of its error, by a limit between it and the truth, or by both."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,51 +13,174 @@ from safeimpute.errors import OptionError
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
 _FORM = re.compile(r"^\s*(?:(?P<share>[\d.eE+-]+)\s*%)?\s*(?:or)?\s*(?P<absolute>[\d.eE+-]+)?\s*$")
+LIMITS = "limits"
+_LIMITS = re.compile(rf"^(?:(?P<error>.*\S)\s+and\s+)?{LIMITS}(?P<values>(?:\s+\S+)*)$")
+MOST_LIMITS = 9
+OFF = "off by the tolerance or more"  # an unacceptable value, where the tolerance was said before
+ROUNDING = 1e-12  # differences of decimals such as 6.6 - 6.1 fall a rounding error short of 0.5
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """An error is risky when it reaches max(absolute, share x |true value|)."""
+    """An error is risky when it reaches max(absolute, share x |true value|), or crosses one of the limits."""
 
     absolute: float = 0.0  # in the target's unit
     share: float = 0.0  # of the true value
+    limits: tuple[float, ...] = ()  # increasing; a value at a limit belongs to the band above it
+
+    def state(self) -> dict[str, Any]:
+        """As plain JSON."""
+        said: dict[str, Any] = {"absolute": self.absolute, "share": self.share}
+        return said | {"limits": list(self.limits)} if self.limits else said
+
+    @classmethod
+    def from_state(cls, stored: Mapping[str, Any]) -> "Tolerance":
+        """What `state` wrote."""
+        return cls(**{**stored, "limits": tuple(stored.get("limits", ()))})
+
+    @property
+    def of_error(self) -> "Tolerance | None":
+        """What it says about the size of an error; None where that alone is never unacceptable."""
+        return Tolerance(self.absolute, self.share) if self.absolute or self.share else None
+
+    @property
+    def of_any_unit(self) -> bool:
+        """Whether it says the same whatever the unit."""
+        return not self.absolute and not self.limits
 
     def allowed(self, truth: FloatArray) -> FloatArray:
-        """The error that counts as unacceptable at each true value."""
+        """The error that counts as unacceptable at each true value; infinite where only limits count."""
+        if self.of_error is None:
+            return np.where(np.isnan(truth), np.nan, np.inf)
         return np.maximum(self.absolute, self.share * np.abs(truth))
 
     def risky(self, value: FloatArray, truth: FloatArray) -> BoolArray:
-        """|error| >= allowed; False where the truth is unknown (NaN). Equations 24 and 25."""
-        # Differences of decimals such as 6.6 - 6.1 fall a rounding error short of 0.5: count them as reaching it.
+        """|error| >= allowed, or another band; False where the truth is unknown (NaN). Equations 24 and 25."""
         allowed = self.allowed(truth)
-        return np.abs(value - truth) >= allowed - 1e-12 * np.maximum(1.0, np.abs(truth))
+        risky: BoolArray = np.abs(value - truth) >= allowed - ROUNDING * np.maximum(1.0, np.abs(truth))
+        if self.limits:
+            risky |= (self.band(value) != self.band(truth)) & ~np.isnan(value + truth)
+        return risky
+
+    def band(self, value: FloatArray) -> IntArray:
+        """Between which limits values lie: 0 below the first."""
+        return np.searchsorted(self.limits, value + ROUNDING * np.maximum(1.0, np.abs(value)), "right").astype(np.int64)
+
+    @property
+    def bands(self) -> tuple[str, ...]:
+        """The bands in words, lowest first; none without limits."""
+        if not self.limits:
+            return ()
+        first, *_, last = (f"{each:g}" for each in (*self.limits, self.limits[-1]))
+        between = (f"{low:g} to below {high:g}" for low, high in pairwise(self.limits))
+        return (f"below {first}", *between, f"{last} or more")
+
+    def chance(self, value: FloatArray, spread: FloatArray) -> FloatArray:
+        """How likely a value is unacceptable, were errors Laplace with mean `spread`."""
+        spread = np.maximum(spread, 1e-12)
+        allowed = np.maximum(self.allowed(value), 1e-12)
+        if not self.limits:
+            return np.asarray(np.exp(-allowed / spread), dtype=np.float64)
+        edges, band = np.array([-np.inf, *self.limits, np.inf]), self.band(value)
+        down, up = np.minimum(allowed, value - edges[band]), np.minimum(allowed, edges[band + 1] - value)
+        return np.asarray((np.exp(-down / spread) + np.exp(-up / spread)) / 2, dtype=np.float64)
 
     def acceptable_truth(self, value: float) -> tuple[float, float]:
-        """The true values between which an imputed value is not risky; infinite where the share is 100 % or more."""
+        """The true values between which an imputed value is not risky; infinite where nothing ends them."""
         if value < 0:
-            low, high = self.acceptable_truth(-value)
-            return -high, -low
-        far = value / (1.0 - self.share) if self.share < 1.0 else np.inf
-        return min(value - self.absolute, value / (1.0 + self.share)), max(value + self.absolute, far)
+            low, high = Tolerance(self.absolute, self.share).acceptable_truth(-value)
+            low, high = -high, -low
+        else:
+            far = value / (1.0 - self.share) if self.share < 1.0 else np.inf
+            low, high = min(value - self.absolute, value / (1.0 + self.share)), max(value + self.absolute, far)
+        if not self.limits:
+            return low, high
+        edges, band = (-np.inf, *self.limits, np.inf), int(self.band(np.array([value]))[0])
+        if self.of_error is None:
+            return edges[band], edges[band + 1]
+        return max(low, edges[band]), min(high, edges[band + 1])
 
     def allowed_more_than(self, other: "Tolerance") -> bool:
         """Whether it is the wider of two of one form."""
         return self.absolute + self.share > other.absolute + other.share
 
+    def times(self, factor: float) -> "Tolerance":
+        """A multiple of the error allowed; limits stay where they are."""
+        return Tolerance(self.absolute * factor, self.share * factor, self.limits)
+
+    def typed(self, digits: int = 12) -> str:
+        """As a user would type it."""
+        share, absolute = f"{100 * self.share:.{digits}g}%", f"{self.absolute:.{digits}g}"
+        error = f"{share} or {absolute}" if self.share and self.absolute else share if self.share else absolute
+        limits = f"{LIMITS} {' '.join(f'{each:.12g}' for each in self.limits)}" if self.limits else ""
+        return " and ".join(filter(None, (error if self.of_error else "", limits)))
+
     def describe(self, unit: str | None = None) -> str:
         """The tolerance in words."""
+        limits = f"the limits {_listed(self.limits, unit)}" if self.limits else ""
+        return " and ".join(filter(None, (self._error_in_words(unit), limits)))
+
+    def fault(self, unit: str | None = None) -> str:
+        """What an unacceptable value is, after "is" or "are"."""
+        error = f"off by {self._error_in_words(unit)} or more" if self.of_error else ""
+        limits = f"on the wrong side of a limit ({_listed(self.limits, unit)})" if self.limits else ""
+        return " or ".join(filter(None, (error, limits)))
+
+    @property
+    def in_short(self) -> str:
+        """The same where the tolerance was said before."""
+        error = OFF if self.of_error else ""
+        return " or ".join(filter(None, (error, "on the wrong side of a limit" if self.limits else "")))
+
+    def _error_in_words(self, unit: str | None) -> str:
         share = f"{100 * self.share:g} % of the true value"
         # "1 %" of an HbA1c would read as a hundredth of it
         absolute = f"{self.absolute:g} {'percentage points' if unit == '%' else unit or ''}".strip()
         if self.share and self.absolute:
             return f"the larger of {share} and {absolute}"
-        return share if self.share else absolute
+        return share if self.share else absolute if self.absolute else ""
+
+
+def _listed(limits: Sequence[float], unit: str | None) -> str:
+    return f"{', '.join(f'{each:g}' for each in limits)} {unit or ''}".strip()
+
+
+def chances_of_bands(above: FloatArray) -> FloatArray:
+    """Chances of lying above each limit -> of lying in each band; they sum to one."""
+    return np.asarray(-np.diff(np.column_stack([np.ones(len(above)), above, np.zeros(len(above))]), axis=1))
 
 
 def parse_tolerance(given: float | str) -> Tolerance:
-    """Read `0.5`, `"20%"` or `"10% or 6"`."""
-    text = str(given)
+    """Read `0.5`, `"20%"`, `"10% or 6"`, `"limits 5.7 6.5"` or `"0.5 and limits 5.7 6.5"`."""
+    text = str(given).strip()
+    match = _LIMITS.match(text)
+    if match is None:
+        return _parse_error(text)
+    if not match["values"]:
+        raise OptionError(
+            f"tolerance {text!r} speaks of limits and does not say which. Give them: --limits 5.7,6.5, or within the "
+            "tolerance, limits 5.7 6.5."
+        )
+    limits = _parse_limits(match["values"].split())
+    error = _parse_error(match["error"]) if match["error"] else Tolerance()
+    return Tolerance(error.absolute, error.share, limits)
+
+
+def _parse_limits(given: Sequence[str]) -> tuple[float, ...]:
+    try:
+        limits = [float(each) for each in given]
+    except ValueError:
+        raise OptionError(f"limits {' '.join(given)!r} are not understood. Write numbers: limits 5.7 6.5.") from None
+    if not np.isfinite(limits).all() or any(high <= low for low, high in pairwise(limits)):
+        raise OptionError(f"limits {' '.join(given)!r} must be finite numbers, each larger than the one before.")
+    if len(limits) > MOST_LIMITS:
+        raise OptionError(f"limits: {len(limits)} are given, at most {MOST_LIMITS} can be. Leave some out.")
+    return tuple(limits)
+
+
+def _parse_error(text: str) -> Tolerance:
     match = _FORM.match(text)
     try:
         if match is None:
@@ -71,6 +195,24 @@ def parse_tolerance(given: float | str) -> Tolerance:
     if not (np.isfinite([share, absolute]).all() and share >= 0 and absolute >= 0 and share + absolute > 0):
         raise OptionError(f"tolerance {text!r} must be above 0: with 0 every imputation would count as an error.")
     return Tolerance(absolute=absolute, share=share)
+
+
+def limits_to_look_up(given: object) -> bool:
+    """Whether a tolerance speaks of limits without saying which: those of the catalogue."""
+    match = _LIMITS.match(given.strip()) if isinstance(given, str) else None
+    return match is not None and not match["values"]
+
+
+def with_limits(given: object, limits: Sequence[float]) -> str:
+    """A tolerance that speaks of limits, with these."""
+    match = _LIMITS.match(str(given).strip())
+    if match is None:
+        raise OptionError(
+            f"limits are given, and tolerance {given!r} does not speak of them. Write the tolerance as limits, or as "
+            "0.5 and limits; of several labs each its own, as in hba1c=limits 5.7 6.5,ldl=10%."
+        )
+    text = f"{match['error']} and " if match["error"] else ""
+    return f"{text}{LIMITS} {' '.join(f'{each:.12g}' for each in limits)}"
 
 
 ALLOWABLE = "allowable"  # each lab's own allowable error, from the catalogue of labs
@@ -90,7 +232,9 @@ class Tolerances:
 
 def by_lab(given: object) -> bool:
     """Whether a tolerance speaks of labs by name, or of the catalogue."""
-    return isinstance(given, str) and any("=" in part or part.strip() == ALLOWABLE for part in given.split(","))
+    return isinstance(given, str) and any(
+        "=" in part or part.strip() == ALLOWABLE or limits_to_look_up(part) for part in given.split(",")
+    )
 
 
 def parse_tolerances(given: float | str) -> Tolerances:
@@ -102,7 +246,7 @@ def parse_tolerances(given: float | str) -> Tolerances:
         if (lab in named) if equals else (rest is not None):
             what = f"lab {lab!r}" if equals else "the labs not named"
             raise OptionError(f"tolerance {given!r} speaks of {what} twice. Say it once.")
-        if tolerance != ALLOWABLE:
+        if tolerance != ALLOWABLE and not limits_to_look_up(tolerance):
             parse_tolerance(tolerance)
         if equals:
             named[lab] = tolerance
@@ -129,4 +273,4 @@ def read_tolerance(given: Any) -> Any:
         parse_tolerances(text)
         return text
     tolerance = parse_tolerance(text)
-    return text if tolerance.share else tolerance.absolute
+    return tolerance.absolute if tolerance == Tolerance(tolerance.absolute) else text

@@ -25,7 +25,7 @@ LEVEL = 0.1  # looked at where none is given
     flag_with("target", "every lab that lacks values"),
     flag_with("tolerance", "the catalogue's allowable error, else 20%"),
     flag_with("fdr", f"{LEVEL:g}"),
-    flags_of("claim", "past_only", "since", *SEVERAL, *COLUMNS, *MACHINE),
+    flags_of("limits", "claim", "past_only", "since", *SEVERAL, *COLUMNS, *MACHINE),
     opt.READING,
     opt.QUICK,
 )
@@ -42,6 +42,8 @@ def check(
     from safeimpute.report.run_folder import save_json
 
     said = given(context)
+    if "limits" in said:
+        said.setdefault("tolerance", "limits")
     if json_file is not None:
         context.with_resource(reserved(json_file, force=force, inputs=(visits,), folder=False))
     proposal = _proposal(context, visits, said)

@@ -299,6 +299,7 @@ class Curve(TypedDict):
 
     absolute: float
     share: float
+    limits: NotRequired[list[float]]
     points: list[ReleaseSummary]
 
 
@@ -313,21 +314,21 @@ class RiskGroup(TypedDict):
 
 def tolerances_around(tolerance: Tolerance) -> list[Tolerance]:
     """Multiples of a tolerance, for curves where none are given."""
-    return [Tolerance(tolerance.absolute * factor, tolerance.share * factor) for factor in TOLERANCE_FACTORS]
+    factors = TOLERANCE_FACTORS if tolerance.of_error else (1.0,)
+    return [tolerance.times(factor) for factor in factors]
 
 
 def fdr_power_curves(
     trials: Sequence[Trial], tolerances: Sequence[Tolerance], alphas: Sequence[float] = ALPHAS, repartitions: int = 1
 ) -> list[Curve]:
     """One curve per tolerance: achieved FDP, power, acceptance and errors at each level."""
-    return [
-        {
-            "absolute": tolerance.absolute,
-            "share": tolerance.share,
-            "points": [release_at(trials, tolerance, alpha, repartitions) for alpha in alphas],
-        }
-        for tolerance in tolerances
-    ]
+    curves: list[Curve] = []
+    for each in tolerances:
+        points = [release_at(trials, each, alpha, repartitions) for alpha in alphas]
+        curves.append({"absolute": each.absolute, "share": each.share, "points": points})
+        if each.limits:
+            curves[-1]["limits"] = list(each.limits)
+    return curves
 
 
 def risk_alignment(trials: Sequence[Trial], tolerance: Tolerance, groups: int = RISK_GROUPS) -> list[RiskGroup]:

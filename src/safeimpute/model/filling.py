@@ -51,6 +51,8 @@ def imputed(lab: FittedLab) -> pl.DataFrame:
         decision.p_value,
         decision.released,
         decision.reason,
+        lab.settings.allowed_error,
+        None if estimates.above is None else estimates.above[rows],
     )
 
 

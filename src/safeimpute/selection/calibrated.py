@@ -126,6 +126,7 @@ class Calibrated:
         return tuple(
             AtTolerance(each, typed, reaches(self.selection_data(each), rule, levels, bounded=each is tolerance))
             for each, typed in tolerances_around(tolerance)
+            if each is tolerance or each != tolerance  # limits have no multiples
         )
 
     def with_estimates(self, estimates: Estimates) -> "Calibrated":

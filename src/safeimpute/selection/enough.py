@@ -9,7 +9,7 @@ import numpy as np
 from safeimpute.errors import GuaranteeRefused, OptionError, VisitsError
 from safeimpute.learning.roles import CALIBRATION_SHARE
 from safeimpute.settings import Settings
-from safeimpute.visits.arrays import BoolArray, VisitArrays
+from safeimpute.visits.arrays import BoolArray, FloatArray, VisitArrays
 
 # What the level times the effective number of measured visits, and of their patients, must come to.
 RISKY_VISITS, RISKY_PATIENTS = 4.0, 2.0
@@ -61,6 +61,17 @@ def lowest_level_held_out(measured: int) -> float | None:
 def fewest_measured(alpha: float) -> int:
     """Measured visits that the claim `visits` needs at a level."""
     return math.ceil((fewest_calibration(alpha) - 0.5) / CALIBRATION_SHARE)
+
+
+def require_sides(target: str, truth: FloatArray, limits: Sequence[float]) -> None:
+    """Refuse limits that no measured value (NaN elsewhere) lies below, or none above."""
+    for limit in limits:
+        above = truth[~np.isnan(truth)] >= limit
+        if above.all() or not above.any():
+            raise VisitsError(
+                f"limit {limit:g}: no measured value of {target!r} lies {'below' if above.any() else 'above'} it, so "
+                "nothing can be learnt about it. Give limits within what was measured, in the column's unit."
+            )
 
 
 def require_promisable(visits: VisitArrays, settings: Settings) -> None:

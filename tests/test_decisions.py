@@ -1,0 +1,133 @@
+"""Limits as what is risky: bands and their chances through fit, save, load, score, release of another tool, report."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import safeimpute as si
+from safeimpute import SafeImputer
+from safeimpute.errors import ModelFolderError, VisitsError
+from safeimpute.model.folder import load_model
+from safeimpute.model.scorer import Scorer
+from safeimpute.tolerance import parse_tolerance
+
+LIMITS = (9.0, 11.0)
+
+
+def visits_table(patients: int = 90, seed: int = 0) -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+    patient = np.repeat(np.arange(patients), 5)
+    level = 10.0 + 1.5 * rng.normal(size=patients)[patient]
+    value = level + 0.6 * rng.normal(size=len(patient))
+    frame = {"subject_id": patient, "time": np.tile(np.arange(5.0) * 30, patients)}
+    other = level + rng.normal(size=len(patient))
+    return pl.DataFrame({**frame, "lab": np.where(rng.random(len(patient)) < 0.65, value, np.nan), "other": other})
+
+
+def imputer_of(**told: object) -> SafeImputer:
+    given: dict[str, object] = {"target": "lab", "tolerance": "limits", "limits": LIMITS, "fdr": 0.2}
+    return SafeImputer(**given | {"best": {"folds": 3, "effort": "light"}} | told)
+
+
+@pytest.fixture(scope="module")
+def table() -> pl.DataFrame:
+    return visits_table().with_columns(pl.col("lab").fill_nan(None))
+
+
+@pytest.fixture(scope="module")
+def fitted(table: pl.DataFrame) -> SafeImputer:
+    return imputer_of().fit(table)
+
+
+@pytest.fixture(scope="module")
+def imputed(fitted: SafeImputer, table: pl.DataFrame) -> pl.DataFrame:
+    found: pl.DataFrame = fitted.impute(table)
+    return found
+
+
+CHANCES = ["p_band_1", "p_band_2", "p_band_3"]
+
+
+def test_the_table_says_band_and_chances(imputed: pl.DataFrame) -> None:
+    chances = imputed.select(CHANCES).to_numpy()
+    assert np.allclose(chances.sum(axis=1), 1.0)
+    assert (chances >= 0).all()
+    tolerance = parse_tolerance("limits 9 11")
+    assert imputed["band"].to_list() == [tolerance.bands[k] for k in tolerance.band(imputed["value"].to_numpy())]
+    own = chances[np.arange(len(chances)), tolerance.band(imputed["value"].to_numpy())]
+    assert np.allclose(imputed["risk"].to_numpy(), 1.0 - own), "where limits alone count, the risk is another band"
+    assert imputed["released"].any()
+
+
+def test_chances_are_those_of_the_truth(fitted: SafeImputer) -> None:
+    """Judged visits were never seen by the model that says their chances: these have to come true."""
+    calibrated = fitted.calibrated_
+    rows = calibrated.question.judged
+    above = calibrated.estimates.above
+    assert above is not None
+    for place, limit in enumerate(LIMITS):
+        beyond = calibrated.truth[rows] >= limit
+        chance = above[rows, place]
+        assert abs(chance.mean() - beyond.mean()) < 0.06
+        assert np.mean((chance - beyond) ** 2) < 0.75 * np.mean((beyond.mean() - beyond) ** 2)
+
+
+def test_the_promise_is_in_these_words(fitted: SafeImputer) -> None:
+    assert "that lies on the wrong side of a limit (9, 11) is at most 20 %" in fitted.promised().promise
+
+
+def test_saved_and_loaded_it_says_the_same(
+    fitted: SafeImputer, imputed: pl.DataFrame, table: pl.DataFrame, tmp_path: Path
+) -> None:
+    fitted.save(tmp_path / "model")
+    assert SafeImputer.load(tmp_path / "model").impute(table).equals(imputed)
+    scored = Scorer.load(tmp_path / "model").score(table)
+    columns = ["value", "band", *CHANCES]
+    assert scored.sort("subject_id", "time")[columns].equals(imputed.sort("subject_id", "time")[columns])
+
+
+def test_a_folder_with_limits_out_of_order_is_refused(fitted: SafeImputer, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "model")
+    saved = load_model(tmp_path / "model")
+    for each in saved.plain["system"]["models"]:
+        each["tolerance"]["limits"] = [11.0, 9.0]
+    with pytest.raises(ModelFolderError, match="limits"):
+        saved.frozen()
+
+
+@pytest.mark.parametrize("limits", [(0.5,), (9.0, 400.0)])
+def test_limits_outside_what_was_measured_are_refused_before_the_work(
+    table: pl.DataFrame, limits: tuple[float, ...]
+) -> None:
+    with pytest.raises(VisitsError, match=r"no measured value of 'lab' lies (below|above) it"):
+        imputer_of(limits=limits).fit(table)
+
+
+def test_an_error_and_limits_release_no_more_than_either(table: pl.DataFrame) -> None:
+    both = imputer_of(tolerance="1 and limits").fit(table)
+    found = both.impute(table)
+    chances = found.select(CHANCES).to_numpy()
+    own = chances[np.arange(len(found)), parse_tolerance("limits 9 11").band(found["value"].to_numpy())]
+    assert (found["risk"].to_numpy() >= 1.0 - own - 1e-12).all()
+    assert "off by 1 or more or on the wrong side of a limit (9, 11)" in both.promised().promise
+
+
+def test_several_labs_each_with_its_own_bands(table: pl.DataFrame) -> None:
+    holes = table.with_columns(pl.when(pl.int_range(len(table)) % 3 > 0).then("other").alias("other"))
+    told = {"lab": "limits 9 11", "other": "2"}
+    found = imputer_of(target=("lab", "other"), tolerance=told, limits=()).fit(holes).impute(holes)
+    assert found.filter(lab="lab")["band"].null_count() == 0
+    assert (
+        found.filter(lab="other").select("band", *CHANCES).null_count().sum_horizontal()[0]
+        == 4 * found.filter(lab="other").height
+    )
+
+
+def test_another_tools_values_are_released_by_limits(table: pl.DataFrame) -> None:
+    hidden = si.hide(table, target="lab")
+    filled = hidden.visits.with_columns(pl.coalesce("lab", "other"))
+    result = si.release(hidden, filled, tolerance="limits 9 11", fdr=0.3)
+    assert set(CHANCES) <= set(result.table.columns)
+    assert "on the wrong side of a limit" in result.promised.promise
