@@ -131,3 +131,82 @@ def test_another_tools_values_are_released_by_limits(table: pl.DataFrame) -> Non
     result = si.release(hidden, filled, tolerance="limits 9 11", fdr=0.3)
     assert set(CHANCES) <= set(result.table.columns)
     assert "on the wrong side of a limit" in result.promised.promise
+
+
+GRADES = (1.0, 2.0, 3.0)
+
+
+@pytest.fixture(scope="module")
+def graded() -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Visits with a grade of three, missing at a third of them, and the same with every grade."""
+    rng = np.random.default_rng(5)
+    patient = np.repeat(np.arange(120), 5)
+    level = 1.4 * rng.normal(size=120)[patient]
+    whole = pl.DataFrame(
+        {
+            "subject_id": patient,
+            "time": np.tile(np.arange(5.0) * 30, 120),
+            "grade": 1.0 + np.digitize(level + 0.5 * rng.normal(size=len(patient)), [-0.7, 0.9]),
+            "other": level + 0.7 * rng.normal(size=len(patient)),
+        }
+    )
+    missing = pl.Series(rng.random(len(patient)) < 0.35)
+    return whole.with_columns(grade=pl.when(~missing).then("grade")), whole
+
+
+@pytest.fixture(scope="module")
+def classes(graded: tuple[pl.DataFrame, pl.DataFrame]) -> SafeImputer:
+    return imputer_of(target="grade", tolerance="class 1<2<3", limits=()).fit(graded[0])
+
+
+def test_a_grade_is_imputed_as_a_class(classes: SafeImputer, graded: tuple[pl.DataFrame, pl.DataFrame]) -> None:
+    holes, whole = graded
+    found = classes.impute(holes)
+    chances = found.select(CHANCES).to_numpy()
+    assert np.allclose(chances.sum(axis=1), 1.0)
+    assert found["value"].to_list() == [GRADES[k] for k in chances.argmax(axis=1)], "the likeliest class"
+    assert np.allclose(found["risk"].to_numpy(), 1.0 - chances.max(axis=1))
+    assert found["band"].to_list() == [f"{value:g}" for value in found["value"]]
+    assert set(found["lower"].drop_nulls()) | set(found["upper"].drop_nulls()) <= set(GRADES)
+    truth = found.join(whole, on=["subject_id", "time"], how="left", maintain_order="left")["grade"].to_numpy()
+    wrong = found["value"].to_numpy() != truth
+    released = found["released"].to_numpy()
+    assert released.sum() > 20
+    assert wrong[released].mean() < 0.3
+    happened = (truth[:, None] == np.array(GRADES)).astype(float)
+    brier = np.mean((chances - happened) ** 2)
+    assert brier < 0.8 * np.mean((happened.mean(axis=0) - happened) ** 2)
+    assert "of another class than the true one (1 < 2 < 3) is at most 20 %" in classes.promised().promise
+
+
+def test_draws_are_classes_as_frequent_as_the_truth(
+    classes: SafeImputer, graded: tuple[pl.DataFrame, pl.DataFrame]
+) -> None:
+    holes, whole = graded
+    drawn = classes.draws(holes, 30)
+    assert set(drawn["value"]) <= set(GRADES)
+    truth = holes.filter(pl.col("grade").is_null()).drop("grade").join(whole, on=["subject_id", "time", "other"])
+    shares = [(drawn["value"] == grade).mean() for grade in GRADES]
+    for share, grade in zip(shares, GRADES, strict=True):
+        assert abs(share - (truth["grade"] == grade).mean()) < 0.1
+    assert drawn.equals(classes.draws(holes, 30))
+
+
+def test_a_saved_class_scores_the_same(
+    classes: SafeImputer, graded: tuple[pl.DataFrame, pl.DataFrame], tmp_path: Path
+) -> None:
+    classes.save(tmp_path / "model")
+    columns = ["value", "band", *CHANCES]
+    scored = Scorer.load(tmp_path / "model").score(graded[0]).sort("subject_id", "time")
+    assert scored[columns].equals(classes.impute(graded[0]).sort("subject_id", "time")[columns])
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "rule"),
+    [("class 1<2", "another number than its classes"), ("class 1<2<3<4", "class 4 of 'grade' was never measured")],
+)
+def test_classes_that_are_not_those_of_the_column_are_refused(
+    graded: tuple[pl.DataFrame, pl.DataFrame], tolerance: str, rule: str
+) -> None:
+    with pytest.raises(VisitsError, match=rule):
+        imputer_of(target="grade", tolerance=tolerance, limits=()).fit(graded[0])

@@ -118,3 +118,22 @@ def test_limits_are_looked_up_by_lab_and_unit() -> None:
     for told in ({"target": "ast"}, {"target": "hba1c", "unit": "mmol/mol"}):
         with pytest.raises(OptionError, match="--limits"):
             settings_of_one(make_settings(**told, fdr=0.1, tolerance="limits"))
+
+
+def test_classes_are_bands_half_way_between_levels() -> None:
+    tolerance = parse_tolerance("class 0<0.5<1")
+    assert tolerance == Tolerance(limits=(0.25, 0.75), levels=(0.0, 0.5, 1.0))
+    assert tolerance.bands == ("0", "0.5", "1")
+    assert tolerance.settled(np.array([-3.0, 0.3, 0.9, 7.0])).tolist() == [0.0, 0.5, 1.0, 1.0]
+    assert np.isnan(tolerance.settled(np.array([np.nan]))).all()
+    assert tolerance.risky(np.array([0.0, 0.5]), np.array([0.0, 1.0])).tolist() == [False, True]
+    assert parse_tolerance(tolerance.typed()) == tolerance
+    assert Tolerance.from_state(tolerance.state()) == tolerance
+
+
+@pytest.mark.parametrize(
+    "given", ["class", "class 0", "class 1<0", "class no<yes", "class 0<0", "class 0<inf", "class red green blue"]
+)
+def test_what_are_no_classes(given: str) -> None:
+    with pytest.raises(OptionError, match="class"):
+        parse_tolerance(given)

@@ -17,6 +17,8 @@ IntArray = NDArray[np.int64]
 _FORM = re.compile(r"^\s*(?:(?P<share>[\d.eE+-]+)\s*%)?\s*(?:or)?\s*(?P<absolute>[\d.eE+-]+)?\s*$")
 LIMITS = "limits"
 _LIMITS = re.compile(rf"^(?:(?P<error>.*\S)\s+and\s+)?{LIMITS}(?P<values>(?:\s+\S+)*)$")
+CLASS, OTHER_CLASS = "class", "of another class than the true one"
+_CLASS = re.compile(rf"^{CLASS}(?:\s+(?P<levels>\S.*))?$")
 MOST_LIMITS = 9
 OFF = "off by the tolerance or more"  # an unacceptable value, where the tolerance was said before
 ROUNDING = 1e-12  # differences of decimals such as 6.6 - 6.1 fall a rounding error short of 0.5
@@ -24,21 +26,26 @@ ROUNDING = 1e-12  # differences of decimals such as 6.6 - 6.1 fall a rounding er
 
 @dataclass(frozen=True)
 class Tolerance:
-    """An error is risky when it reaches max(absolute, share x |true value|), or crosses one of the limits."""
+    """An error is risky when it reaches max(absolute, share x |true value|), or crosses one of the limits.
+
+    With levels the target is a class, one of these numbers; the limits lie half-way between them.
+    """
 
     absolute: float = 0.0  # in the target's unit
     share: float = 0.0  # of the true value
     limits: tuple[float, ...] = ()  # increasing; a value at a limit belongs to the band above it
+    levels: tuple[float, ...] = ()  # increasing
 
     def state(self) -> dict[str, Any]:
         """As plain JSON."""
         said: dict[str, Any] = {"absolute": self.absolute, "share": self.share}
-        return said | {"limits": list(self.limits)} if self.limits else said
+        said |= {"limits": list(self.limits)} if self.limits else {}
+        return said | {"levels": list(self.levels)} if self.levels else said
 
     @classmethod
     def from_state(cls, stored: Mapping[str, Any]) -> "Tolerance":
         """What `state` wrote."""
-        return cls(**{**stored, "limits": tuple(stored.get("limits", ()))})
+        return cls(**{**stored, **{name: tuple(stored.get(name, ())) for name in ("limits", "levels")}})
 
     @property
     def of_error(self) -> "Tolerance | None":
@@ -71,11 +78,19 @@ class Tolerance:
     @property
     def bands(self) -> tuple[str, ...]:
         """The bands in words, lowest first; none without limits."""
+        if self.levels:
+            return tuple(f"{each:g}" for each in self.levels)
         if not self.limits:
             return ()
         first, *_, last = (f"{each:g}" for each in (*self.limits, self.limits[-1]))
         between = (f"{low:g} to below {high:g}" for low, high in pairwise(self.limits))
         return (f"below {first}", *between, f"{last} or more")
+
+    def settled(self, value: FloatArray) -> FloatArray:
+        """Of classes, the nearest to each value; NaN where there is none. Other values stay."""
+        if not self.levels:
+            return value
+        return np.where(np.isnan(value), np.nan, np.array(self.levels)[np.minimum(self.band(value), len(self.limits))])
 
     def chance(self, value: FloatArray, spread: FloatArray) -> FloatArray:
         """How likely a value is unacceptable, were errors Laplace with mean `spread`."""
@@ -108,10 +123,12 @@ class Tolerance:
 
     def times(self, factor: float) -> "Tolerance":
         """A multiple of the error allowed; limits stay where they are."""
-        return Tolerance(self.absolute * factor, self.share * factor, self.limits)
+        return Tolerance(self.absolute * factor, self.share * factor, self.limits, self.levels)
 
     def typed(self, digits: int = 12) -> str:
         """As a user would type it."""
+        if self.levels:
+            return f"{CLASS} {'<'.join(f'{each:.12g}' for each in self.levels)}"
         share, absolute = f"{100 * self.share:.{digits}g}%", f"{self.absolute:.{digits}g}"
         error = f"{share} or {absolute}" if self.share and self.absolute else share if self.share else absolute
         limits = f"{LIMITS} {' '.join(f'{each:.12g}' for each in self.limits)}" if self.limits else ""
@@ -119,11 +136,15 @@ class Tolerance:
 
     def describe(self, unit: str | None = None) -> str:
         """The tolerance in words."""
+        if self.levels:
+            return f"the class ({' < '.join(self.bands)})"
         limits = f"the limits {_listed(self.limits, unit)}" if self.limits else ""
         return " and ".join(filter(None, (self._error_in_words(unit), limits)))
 
     def fault(self, unit: str | None = None) -> str:
         """What an unacceptable value is, after "is" or "are"."""
+        if self.levels:
+            return f"{OTHER_CLASS} ({' < '.join(self.bands)})"
         error = f"off by {self._error_in_words(unit)} or more" if self.of_error else ""
         limits = f"on the wrong side of a limit ({_listed(self.limits, unit)})" if self.limits else ""
         return " or ".join(filter(None, (error, limits)))
@@ -131,6 +152,8 @@ class Tolerance:
     @property
     def in_short(self) -> str:
         """The same where the tolerance was said before."""
+        if self.levels:
+            return OTHER_CLASS
         error = OFF if self.of_error else ""
         return " or ".join(filter(None, (error, "on the wrong side of a limit" if self.limits else "")))
 
@@ -153,8 +176,10 @@ def chances_of_bands(above: FloatArray) -> FloatArray:
 
 
 def parse_tolerance(given: float | str) -> Tolerance:
-    """Read `0.5`, `"20%"`, `"10% or 6"`, `"limits 5.7 6.5"` or `"0.5 and limits 5.7 6.5"`."""
+    """Read `0.5`, `"20%"`, `"10% or 6"`, `"limits 5.7 6.5"`, `"0.5 and limits 5.7 6.5"` or `"class 0<1"`."""
     text = str(given).strip()
+    if (found := _CLASS.match(text)) is not None:
+        return _parse_class(found["levels"] or "")
     match = _LIMITS.match(text)
     if match is None:
         return _parse_error(text)
@@ -178,6 +203,22 @@ def _parse_limits(given: Sequence[str]) -> tuple[float, ...]:
     if len(limits) > MOST_LIMITS:
         raise OptionError(f"limits: {len(limits)} are given, at most {MOST_LIMITS} can be. Leave some out.")
     return tuple(limits)
+
+
+def _parse_class(given: str) -> Tolerance:
+    try:
+        levels = [float(each) for each in given.split("<")]
+    except ValueError:
+        raise OptionError(
+            f"tolerance {CLASS} {given!r} does not say the classes in order, as numbers. Write {CLASS} 0<1, or "
+            f"{CLASS} 1<2<3, as the column has them; text becomes a number by its place in the order. Classes without "
+            "an order cannot be imputed."
+        ) from None
+    if not np.isfinite(levels).all() or any(high <= low for low, high in pairwise(levels)):
+        raise OptionError(f"classes {given!r} must be finite numbers, each larger than the one before.")
+    if not 2 <= len(levels) <= MOST_LIMITS + 1:
+        raise OptionError(f"classes: {len(levels)} are given, 2 to {MOST_LIMITS + 1} can be.")
+    return Tolerance(limits=tuple((low + high) / 2 for low, high in pairwise(levels)), levels=tuple(levels))
 
 
 def _parse_error(text: str) -> Tolerance:

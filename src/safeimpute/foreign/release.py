@@ -128,7 +128,7 @@ def release(
     found = hidden if isinstance(hidden, Hidden) else Hidden.load(hidden)
     settings = _settings(found, tolerance, fdr, promise)
     _refuse_second(found)
-    require_sides(settings.target, found.truth, settings.allowed_error.limits)
+    require_sides(settings.target, found.truth, settings.allowed_error)
     result = _decided(found, imputed, settings, risk, signals)
     if found.folder is not None:
         _write(found.folder, result, found)
@@ -139,6 +139,7 @@ def _decided(found: Hidden, imputed: Any, settings: Settings, risk: str | None, 
     """Rank, calibrate, decide: from here on the calibration errors have been used."""
     names = [*([risk] if risk else []), *signals]
     filled = read_filled(found, imputed, names)
+    filled = replace(filled, value=settings.allowed_error.settled(filled.value))
     estimates = _estimates(found, filled, settings, risk)
     calibrated = _calibrated(found, estimates, settings)
     decision = calibrated.release(settings.allowed_error, rule_of(settings))

@@ -118,7 +118,7 @@ def fit_question(
 ) -> tuple[Fitted, Calibrated]:
     """Fit and calibrate in one go; `visits` holds every measured target, `checkpoint` folds fitted before."""
     require_groups(settings.groups, visits)
-    require_sides(settings.target, visits.target_values, settings.allowed_error.limits)
+    require_sides(settings.target, visits.target_values, settings.allowed_error)
     weighed = settings.claim != "visits"
     fitted = fit_system(question, settings, device, part_of(progress, 0.0, 0.85 if weighed else 1.0), checkpoint)
     if weighed:

@@ -118,6 +118,9 @@ def _look_at_tolerance(tolerance: Tolerance) -> None:
     numbers = all(map(_is_number, (tolerance.absolute, tolerance.share, *limits)))
     _require(numbers and min(tolerance.absolute, tolerance.share) >= 0, "the tolerance")
     _require(all(low < high for low, high in pairwise(limits)), "the limits")
+    levels = tolerance.levels
+    between = tuple((low + high) / 2 for low, high in pairwise(levels))
+    _require(not levels or (all(map(_is_number, levels)) and between == limits), "the classes")
 
 
 def _look_at_scaler(scaler: Scaler, width: int) -> None:

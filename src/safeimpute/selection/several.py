@@ -125,7 +125,7 @@ def unlearnable(visits: VisitArrays, settings: Settings) -> str:
     fold = fold_of(visits.patient_key, settings.random_state, settings.best.folds)
     try:
         require_learnable(settings.target, visits.patient, ~np.isnan(visits.target_values), fold)
-        require_sides(settings.target, visits.target_values, settings.allowed_error.limits)
+        require_sides(settings.target, visits.target_values, settings.allowed_error)
     except VisitsError as error:
         return str(error)
     return ""

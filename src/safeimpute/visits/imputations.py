@@ -70,6 +70,8 @@ def imputation_table(
     _require_finite(lab, value[released])
     with np.errstate(all="ignore"):  # what comes out of NaN and infinity is null below
         lower, upper = value - half_width, value + half_width
+    if tolerance and tolerance.levels:
+        lower, upper = (np.where(np.isfinite(end), tolerance.settled(end), end) for end in (lower, upper))
     table = pl.DataFrame(
         {
             "subject_id": subject,

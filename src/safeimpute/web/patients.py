@@ -250,7 +250,7 @@ def _bands(tolerance: Tolerance, row: Mapping[str, Any]) -> dict[str, object]:
 
 def _acceptable(tolerance: Tolerance, value: float | None) -> list[float] | None:
     """The true values at which the imputed one would be within the tolerance."""
-    if value is None:
+    if value is None or tolerance.levels:
         return None
     band = tolerance.acceptable_truth(value)
     return list(band) if all(map(math.isfinite, band)) else None

@@ -146,8 +146,12 @@ class FoldModel:
         value = self.source.units.labs.in_unit(blended.z, self.source.target)
         judged = self._judge(evidence, blended, value)
         signals = {f"{name} apart": each for name, each in blended.apart.items()}
-        nothing = evidence.nothing_known
-        return Estimates(value, judged.risk, judged.spread, nothing, self.risk.tolerance, signals, judged.above)
+        nothing, tolerance = evidence.nothing_known, self.risk.tolerance
+        if tolerance.levels:  # the likeliest class; the trees' own value lies between classes
+            chances = chances_of_bands(judged.above)
+            value = np.array(tolerance.levels)[chances.argmax(axis=1)]
+            judged = judged._replace(risk=1.0 - chances.max(axis=1))
+        return Estimates(value, judged.risk, judged.spread, nothing, tolerance, signals, judged.above)
 
     def blended(self, evidence: Evidence) -> Blended:
         """The parts' predictions at the visits read, combined."""
