@@ -8,7 +8,7 @@ import pytest
 
 import safeimpute as si
 from safeimpute import SafeImputer
-from safeimpute.errors import ModelFolderError, VisitsError
+from safeimpute.errors import ModelFolderError, OptionError, VisitsError
 from safeimpute.model.folder import load_model
 from safeimpute.model.scorer import Scorer
 from safeimpute.tolerance import parse_tolerance
@@ -210,3 +210,18 @@ def test_classes_that_are_not_those_of_the_column_are_refused(
 ) -> None:
     with pytest.raises(VisitsError, match=rule):
         imputer_of(target="grade", tolerance=tolerance, limits=()).fit(graded[0])
+
+
+def test_a_class_cannot_be_shifted(classes: SafeImputer, graded: tuple[pl.DataFrame, pl.DataFrame]) -> None:
+    with pytest.raises(OptionError, match="delta shifts amounts"):
+        classes.draws(graded[0], 2, delta=0.5)
+
+
+def test_another_tools_numbers_become_classes(graded: tuple[pl.DataFrame, pl.DataFrame]) -> None:
+    hidden = si.hide(graded[0], target="grade")
+    between = 2.0 + 0.9 * pl.col("other")
+    result = si.release(
+        hidden, hidden.visits.with_columns(pl.coalesce("grade", between)), tolerance="class 1<2<3", fdr=0.4
+    )
+    assert set(result.table["value"]) <= set(GRADES)
+    assert "of another class" in result.promised.promise
