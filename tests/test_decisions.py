@@ -1,6 +1,8 @@
 """Limits as what is risky: bands and their chances through fit, save, load, score, release of another tool, report."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -11,7 +13,11 @@ from safeimpute import SafeImputer
 from safeimpute.errors import ModelFolderError, OptionError, VisitsError
 from safeimpute.model.folder import load_model
 from safeimpute.model.scorer import Scorer
+from safeimpute.selection.cutoff import Rule
+from safeimpute.selection.release import SelectionData, bound_of, decide
+from safeimpute.settings import make_settings
 from safeimpute.tolerance import parse_tolerance
+from safeimpute.visits.lab_settings import settings_of_one
 
 LIMITS = (9.0, 11.0)
 
@@ -225,3 +231,140 @@ def test_another_tools_numbers_become_classes(graded: tuple[pl.DataFrame, pl.Dat
     )
     assert set(result.table["value"]) <= set(GRADES)
     assert "of another class" in result.promised.promise
+
+
+COST = "0 1; 5 0"
+
+
+def test_a_cost_is_a_share_of_the_largest() -> None:
+    tolerance = parse_tolerance(f"limits 10 cost {COST}")
+    loss = tolerance.loss(np.array([9.0, 11.0, 9.0, 11.0, np.nan]), np.array([9.5, 9.5, 12.0, 12.0, 9.0]))
+    assert loss.tolist() == [0.0, 0.2, 1.0, 0.0, 0.0]
+    assert parse_tolerance(tolerance.typed()) == tolerance
+    assert type(tolerance).from_state(tolerance.state()) == tolerance
+
+
+@pytest.mark.parametrize(
+    ("cost", "rule"),
+    [
+        ("0 1; -5 0", "not negative"),
+        ("0 1; inf 0", "finite"),
+        ("0 1; nan 0", "finite"),
+        ("0 1", "missing"),
+        ("0 1; 5", "missing"),
+        ("0 0; 0 0", "some other band"),
+        ("1 1; 5 0", "right band costs 0"),
+        ("a b", "not understood"),
+    ],
+)
+def test_what_are_no_costs(cost: str, rule: str) -> None:
+    with pytest.raises(OptionError, match=rule):
+        make_settings(target="lab", fdr=0.1, limits=(10.0,), cost=cost)
+
+
+def test_costs_need_bands_and_a_claim_that_counts_them() -> None:
+    with pytest.raises(OptionError, match="cost is of bands"):
+        make_settings(target="lab", fdr=0.1, tolerance=0.5, cost=COST)
+    with pytest.raises(OptionError, match="without an error"):
+        make_settings(target="lab", fdr=0.1, tolerance="0.5 and limits", limits=(10.0,), cost=COST)
+    with pytest.raises(OptionError, match="another claim"):
+        make_settings(target="lab", fdr=0.1, limits=(10.0,), cost=COST, claim="visits")
+    told = make_settings(target="hba1c", fdr=0.1, cost=[[0, 1, 1, 1], [2, 0, 1, 1], [3, 1, 0, 1], [4, 2, 1, 0]])
+    assert settings_of_one(told).allowed_error.limits == (5.7, 6.5, 8.0)
+    assert make_settings(**{**vars(told), "best": None, "paper": None}).tolerance == told.tolerance
+
+
+def test_costs_of_zero_and_one_decide_as_false_and_true() -> None:
+    """The same ledger, whether what it counts is an indicator or a number."""
+    rng = np.random.default_rng(1)
+    visits, patients = 600, 120
+    risk = rng.random(visits)
+    data = SelectionData(
+        risk=risk,
+        tie=rng.random(visits),
+        patient=rng.integers(0, patients, visits),
+        weight=rng.uniform(0.5, 2.0, visits),
+        outside={},
+        judged=np.arange(visits) < 400,
+        risky=rng.random(visits) < risk,
+        candidate=np.arange(visits) >= 400,
+    )
+    for promise in ("average", "confident"):
+        rule = Rule("unmeasured", 0.2, promise=promise)
+        one, other = (decide(replace(data, risky=each), rule) for each in (data.risky, data.risky.astype(float)))
+        assert one.cutoffs == other.cutoffs
+        assert one.released.tolist() == other.released.tolist()
+
+
+@pytest.mark.parametrize("promise", ["average", "confident"])
+def test_the_mean_cost_of_what_is_released_keeps_the_level(promise: Literal["average", "confident"]) -> None:
+    rng = np.random.default_rng(2)
+    rule, found = Rule("unmeasured", 0.1, promise=promise), []
+    for _ in range(60):
+        visits = 900
+        patient = rng.integers(0, 180, visits)
+        chance = np.clip(0.5 * rng.random(visits) + 0.1 * rng.standard_normal(180)[patient], 0.01, 0.99)
+        loss = np.where(rng.random(visits) < chance, rng.choice([0.2, 1.0], visits), 0.0)
+        data = SelectionData(
+            risk=0.6 * chance,
+            tie=rng.random(visits),
+            patient=patient,
+            weight=np.ones(visits),
+            outside={},
+            judged=np.arange(visits) < 600,
+            risky=loss,
+            candidate=np.arange(visits) >= 600,
+        )
+        decision = decide(data, rule)
+        out = decision.released
+        found.append(loss[600:][out].mean() if out.any() else 0.0)
+        if out.any():
+            bound = bound_of(data, rule, decision)
+            assert 0 <= bound.risky <= bound.values
+    assert np.mean(found) < 0.1 + 2 * np.std(found) / np.sqrt(len(found))
+    assert promise == "confident" or np.mean(found) > 0.06
+
+
+def test_dear_misses_move_what_is_released(table: pl.DataFrame) -> None:
+    """Where missing a high value costs five times a false alarm, values imputed low are released less readily."""
+    fitted = imputer_of(limits=(10.0,), cost=COST, fdr=0.05).fit(table)
+    found = fitted.impute(table)
+    low, high = found.filter(band="below 10"), found.filter(band="10 or more")
+    assert np.allclose(low["risk"], low["p_band_2"])
+    assert np.allclose(high["risk"], 0.2 * high["p_band_1"])
+    assert high["released"].mean() > low["released"].mean()
+    assert "lost to errors, each counted by its cost as a share of the largest (5" in fitted.promised().promise
+    calibrated, decision = fitted.calibrated_, fitted.decision_
+    assert decision.cutoffs[0].share is None or decision.cutoffs[0].share <= 0.05 + 1e-9
+    assert set(np.unique(calibrated.selection_data(fitted.settings_.allowed_error).risky)) <= {0.0, 0.2, 1.0}
+
+
+def test_a_class_is_imputed_where_it_costs_least(graded: tuple[pl.DataFrame, pl.DataFrame]) -> None:
+    dear = imputer_of(target="grade", tolerance="class 1<2<3", limits=(), cost="0 1 1; 1 0 1; 9 9 0").fit(graded[0])
+    found = dear.impute(graded[0])
+    chances = found.select(CHANCES).to_numpy()
+    costs = np.array([[0, 1, 1], [1, 0, 1], [9, 9, 0]]) / 9
+    assert found["value"].to_list() == [GRADES[k] for k in (chances @ costs).argmin(axis=1)]
+    assert (found["value"] == 3).mean() > (chances.argmax(axis=1) == 2).mean()
+
+
+def test_the_size_of_an_error_is_a_cost_up_to_a_largest(table: pl.DataFrame, tmp_path: Path) -> None:
+    tolerance = parse_tolerance("error up to 2")
+    assert tolerance.loss(np.array([1.0, 4.0, 9.0, np.nan]), np.array([1.0, 3.0, 1.0, 2.0])).tolist() == [0, 0.5, 1, 0]
+    assert parse_tolerance(tolerance.typed()) == tolerance
+    assert type(tolerance).from_state(tolerance.state()) == tolerance
+    fitted = SafeImputer(target="lab", tolerance="error up to 3", fdr=0.3, best={"folds": 3, "effort": "light"})
+    found = fitted.fit(table).impute(table)
+    assert found["released"].any()
+    fitted.save(tmp_path / "model")
+    assert Scorer.load(tmp_path / "model").score(table)["risk"].sort().equals(found["risk"].sort())
+    calibrated = fitted.calibrated_
+    rows = calibrated.question.judged
+    loss = fitted.settings_.allowed_error.loss(calibrated.estimates.value, calibrated.truth)[rows]
+    assert abs(calibrated.estimates.risk[rows].mean() - loss.mean()) < 0.08, "the risk is the cost to expect"
+    assert "each counted by its size up to 3 is at most 30 %" in fitted.promised().promise
+    assert make_settings(target="lab", fdr=0.1, cost="error up to 2").tolerance == "error up to 2"
+    with pytest.raises(OptionError, match="another claim"):
+        make_settings(target="lab", fdr=0.1, tolerance="error up to 2", claim="visits")
+    with pytest.raises(OptionError, match="Give only one"):
+        make_settings(target="lab", fdr=0.1, tolerance=0.5, cost="error up to 2")

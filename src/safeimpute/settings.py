@@ -43,6 +43,13 @@ def _tolerance(given: Any) -> Any:
     return read_tolerance(given)
 
 
+def _cost(given: Any) -> Any:
+    """A table in a file or in Python as the text that is typed."""
+    if isinstance(given, list | tuple):
+        return "; ".join(" ".join(str(each) for each in row) for row in given)
+    return given
+
+
 COLUMN = "the name of a column"
 COLUMNS = "names of columns, comma separated or as a list"
 LOG = Option(
@@ -245,6 +252,17 @@ class Settings:
             reads=_names,
         ),
     ] = ()
+    cost: Annotated[
+        str,
+        Option(
+            "What it costs to impute one band or class where another is the true one; fdr is then the mean cost among "
+            "the released values, as a share of the largest.",
+            takes="a row per true band, from the lowest, of what imputing each costs (0 1; 5 0, or a list of lists), "
+            "or the size of the error up to a largest (error up to 2)",
+            default="every wrong band the same",
+            reads=_cost,
+        ),
+    ] = ""
     preset: Annotated[PresetName, Option("Which system imputes.")] = "best"
     claim: Annotated[
         ClaimName,
@@ -348,6 +366,16 @@ class Settings:
 
             object.__setattr__(self, "tolerance", read_tolerance(with_limits(self.tolerance, self.limits)))
             object.__setattr__(self, "limits", ())
+        if self.cost:
+            from safeimpute.tolerance import with_cost
+
+            object.__setattr__(self, "tolerance", _tolerance(with_cost(self.tolerance, self.cost)))
+            object.__setattr__(self, "cost", "")
+        if self.claim == "visits" and any(mark in str(self.tolerance) for mark in (" cost ", "error up to ")):
+            raise OptionError(
+                "cost needs another claim than 'visits' (and the preset 'best'): its ranks know right and wrong, and "
+                "nothing between. Claim 'unmeasured'."
+            )
         if self.since is not None and self.claim != "later":
             raise OptionError(f"since needs the claim 'later': the claim {self.claim!r} speaks for the whole record.")
         if self.preset == "paper" and self.claim != "visits":
@@ -388,4 +416,7 @@ class Settings:
 def make_settings(**given: Any) -> Settings:
     """Checked settings from options by name (None: not given), or an error that names the option and what it takes."""
     told = {name: value for name, value in given.items() if value is not None}
-    return checked(Settings, {"tolerance": "limits"} | told if told.get("limits") else told)
+    by_size = str(told.get("cost", "")).startswith("error ")
+    if by_size or told.get("limits") or told.get("cost"):
+        told = {"tolerance": told["cost"] if by_size else "limits"} | told
+    return checked(Settings, told)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,10 +14,13 @@ from safeimpute.errors import OptionError
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
+Risky = NDArray[Any]  # false or true; or what it costs, from 0 to 1
 _FORM = re.compile(r"^\s*(?:(?P<share>[\d.eE+-]+)\s*%)?\s*(?:or)?\s*(?P<absolute>[\d.eE+-]+)?\s*$")
 LIMITS = "limits"
 _LIMITS = re.compile(rf"^(?:(?P<error>.*\S)\s+and\s+)?{LIMITS}(?P<values>(?:\s+\S+)*)$")
 CLASS, OTHER_CLASS = "class", "of another class than the true one"
+BY_SIZE = "error up to "
+COST, LOST = "cost", "lost to errors, each counted by its cost as a share of the largest"
 _CLASS = re.compile(rf"^{CLASS}(?:\s+(?P<levels>\S.*))?$")
 MOST_LIMITS = 9
 OFF = "off by the tolerance or more"  # an unacceptable value, where the tolerance was said before
@@ -35,22 +38,32 @@ class Tolerance:
     share: float = 0.0  # of the true value
     limits: tuple[float, ...] = ()  # increasing; a value at a limit belongs to the band above it
     levels: tuple[float, ...] = ()  # increasing
+    cost: tuple[tuple[float, ...], ...] = ()  # of each true band (rows) where each band is imputed; none: all alike
+    by_size: bool = False  # an error costs its size, up to what would be unacceptable
+
+    @property
+    def graded(self) -> bool:
+        """Whether errors count by what they cost, and not as right or wrong."""
+        return bool(self.cost) or self.by_size
 
     def state(self) -> dict[str, Any]:
         """As plain JSON."""
         said: dict[str, Any] = {"absolute": self.absolute, "share": self.share}
         said |= {"limits": list(self.limits)} if self.limits else {}
-        return said | {"levels": list(self.levels)} if self.levels else said
+        said |= {"levels": list(self.levels)} if self.levels else {}
+        said |= {"cost": [list(row) for row in self.cost]} if self.cost else {}
+        return said | {"by_size": True} if self.by_size else said
 
     @classmethod
     def from_state(cls, stored: Mapping[str, Any]) -> "Tolerance":
         """What `state` wrote."""
-        return cls(**{**stored, **{name: tuple(stored.get(name, ())) for name in ("limits", "levels")}})
+        cost = tuple(map(tuple, stored.get("cost", ())))
+        return cls(**{**stored, **{name: tuple(stored.get(name, ())) for name in ("limits", "levels")}, "cost": cost})
 
     @property
     def of_error(self) -> "Tolerance | None":
         """What it says about the size of an error; None where that alone is never unacceptable."""
-        return Tolerance(self.absolute, self.share) if self.absolute or self.share else None
+        return Tolerance(self.absolute, self.share, by_size=self.by_size) if self.absolute or self.share else None
 
     @property
     def of_any_unit(self) -> bool:
@@ -62,6 +75,25 @@ class Tolerance:
         if self.of_error is None:
             return np.where(np.isnan(truth), np.nan, np.inf)
         return np.maximum(self.absolute, self.share * np.abs(truth))
+
+    @property
+    def costs(self) -> FloatArray:
+        """What each band costs where another is the true one (rows), as a share of the largest cost."""
+        if not self.cost:
+            return 1.0 - np.eye(len(self.limits) + 1)
+        cost = np.array(self.cost)
+        return np.asarray(cost / cost.max())
+
+    def loss(self, value: FloatArray, truth: FloatArray) -> Risky:
+        """What counts against the level: whether a value is risky, or with costs a number from 0 to 1."""
+        if self.by_size:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                part = np.abs(value - truth) / self.allowed(truth)
+            return np.asarray(np.where(np.isnan(value + truth) | (value == truth), 0.0, np.minimum(part, 1.0)))
+        if not self.cost:
+            return self.risky(value, truth)
+        found = self.costs[self.band(truth), self.band(value)]
+        return np.asarray(np.where(np.isnan(value + truth), 0.0, found))
 
     def risky(self, value: FloatArray, truth: FloatArray) -> BoolArray:
         """|error| >= allowed, or another band; False where the truth is unknown (NaN). Equations 24 and 25."""
@@ -96,6 +128,8 @@ class Tolerance:
         """How likely a value is unacceptable, were errors Laplace with mean `spread`."""
         spread = np.maximum(spread, 1e-12)
         allowed = np.maximum(self.allowed(value), 1e-12)
+        if self.by_size:
+            return np.asarray(spread / allowed * -np.expm1(-allowed / spread), dtype=np.float64)
         if not self.limits:
             return np.asarray(np.exp(-allowed / spread), dtype=np.float64)
         edges, band = np.array([-np.inf, *self.limits, np.inf]), self.band(value)
@@ -123,10 +157,15 @@ class Tolerance:
 
     def times(self, factor: float) -> "Tolerance":
         """A multiple of the error allowed; limits stay where they are."""
-        return Tolerance(self.absolute * factor, self.share * factor, self.limits, self.levels)
+        return replace(self, absolute=self.absolute * factor, share=self.share * factor)
 
     def typed(self, digits: int = 12) -> str:
         """As a user would type it."""
+        if self.by_size:
+            return f"{BY_SIZE}{replace(self, by_size=False).typed(digits)}"
+        if self.cost:
+            rows = "; ".join(" ".join(f"{each:.12g}" for each in row) for row in self.cost)
+            return f"{replace(self, cost=()).typed(digits)} {COST} {rows}"
         if self.levels:
             return f"{CLASS} {'<'.join(f'{each:.12g}' for each in self.levels)}"
         share, absolute = f"{100 * self.share:.{digits}g}%", f"{self.absolute:.{digits}g}"
@@ -143,6 +182,11 @@ class Tolerance:
 
     def fault(self, unit: str | None = None) -> str:
         """What an unacceptable value is, after "is" or "are"."""
+        if self.by_size:
+            return f"lost to errors, each counted by its size up to {self._error_in_words(unit)}"
+        if self.cost:
+            where = ", ".join(self.bands)
+            return f"{LOST} ({max(map(max, self.cost)):g}; bands {where} {unit or ''}".rstrip() + ")"
         if self.levels:
             return f"{OTHER_CLASS} ({' < '.join(self.bands)})"
         error = f"off by {self._error_in_words(unit)} or more" if self.of_error else ""
@@ -152,6 +196,8 @@ class Tolerance:
     @property
     def in_short(self) -> str:
         """The same where the tolerance was said before."""
+        if self.graded:
+            return "lost to errors, each counted by its size" if self.by_size else LOST
         if self.levels:
             return OTHER_CLASS
         error = OFF if self.of_error else ""
@@ -178,6 +224,11 @@ def chances_of_bands(above: FloatArray) -> FloatArray:
 def parse_tolerance(given: float | str) -> Tolerance:
     """Read `0.5`, `"20%"`, `"10% or 6"`, `"limits 5.7 6.5"`, `"0.5 and limits 5.7 6.5"` or `"class 0<1"`."""
     text = str(given).strip()
+    base, said, cost = text.partition(f" {COST} ")
+    if said:
+        return _parse_cost(parse_tolerance(base), cost)
+    if text.startswith(BY_SIZE):
+        return replace(_parse_error(text.removeprefix(BY_SIZE)), by_size=True)
     if (found := _CLASS.match(text)) is not None:
         return _parse_class(found["levels"] or "")
     match = _LIMITS.match(text)
@@ -203,6 +254,39 @@ def _parse_limits(given: Sequence[str]) -> tuple[float, ...]:
     if len(limits) > MOST_LIMITS:
         raise OptionError(f"limits: {len(limits)} are given, at most {MOST_LIMITS} can be. Leave some out.")
     return tuple(limits)
+
+
+def with_cost(given: object, cost: str) -> str:
+    """A tolerance with costs beside it; one by size is a tolerance itself."""
+    if not cost.startswith(BY_SIZE):
+        return f"{given} {COST} {cost}"
+    if str(given) != cost:
+        raise OptionError(f"cost {cost!r} says what an error is worth, and so does tolerance {given!r}. Give only one.")
+    return cost
+
+
+def _parse_cost(base: Tolerance, given: str) -> Tolerance:
+    """Rows by the true band, from the lowest, divided by semicolons; in each what it costs to impute every band."""
+    bands = len(base.limits) + 1
+    if bands == 1 or base.of_error:
+        raise OptionError("cost is of bands: write the tolerance as limits or class, without an error beside them.")
+    try:
+        cost = tuple(tuple(float(each) for each in row.split()) for row in given.split(";"))
+    except ValueError:
+        raise OptionError(f"cost {given!r} is not understood. Write numbers, a row per true band: 0 1; 5 0.") from None
+    if len(cost) != bands or any(len(row) != bands for row in cost):
+        raise OptionError(
+            f"cost {given!r}: a cost is missing, or there are too many. {bands} bands need {bands} rows of {bands} "
+            "numbers: by true band, what it costs to impute each."
+        )
+    found = np.array(cost)
+    if not np.isfinite(found).all() or (found < 0).any():
+        raise OptionError(
+            f"cost {given!r}: costs are finite and not negative. Without a largest one no level can hold."
+        )
+    if np.diag(found).any() or not found.any():
+        raise OptionError(f"cost {given!r}: the right band costs 0, and some other band costs something.")
+    return replace(base, cost=cost)
 
 
 def _parse_class(given: str) -> Tolerance:
@@ -240,20 +324,21 @@ def _parse_error(text: str) -> Tolerance:
 
 def limits_to_look_up(given: object) -> bool:
     """Whether a tolerance speaks of limits without saying which: those of the catalogue."""
-    match = _LIMITS.match(given.strip()) if isinstance(given, str) else None
+    match = _LIMITS.match(given.partition(f" {COST} ")[0].strip()) if isinstance(given, str) else None
     return match is not None and not match["values"]
 
 
 def with_limits(given: object, limits: Sequence[float]) -> str:
     """A tolerance that speaks of limits, with these."""
-    match = _LIMITS.match(str(given).strip())
+    base, said, cost = str(given).partition(f" {COST} ")
+    match = _LIMITS.match(base.strip())
     if match is None:
         raise OptionError(
             f"limits are given, and tolerance {given!r} does not speak of them. Write the tolerance as limits, or as "
             "0.5 and limits; of several labs each its own, as in hba1c=limits 5.7 6.5,ldl=10%."
         )
     text = f"{match['error']} and " if match["error"] else ""
-    return f"{text}{LIMITS} {' '.join(f'{each:.12g}' for each in limits)}"
+    return f"{text}{LIMITS} {' '.join(f'{each:.12g}' for each in limits)}{said}{cost}"
 
 
 ALLOWABLE = "allowable"  # each lab's own allowable error, from the catalogue of labs

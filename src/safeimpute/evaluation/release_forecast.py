@@ -16,7 +16,7 @@ from safeimpute.selection.enough import EffectiveSize
 from safeimpute.selection.ledger import Entries, Ledger, risk_grid
 from safeimpute.selection.measuring.features import MeasuringTable, measuring_table
 from safeimpute.selection.measuring.model import LARGEST_ODDS, MOST_ROWS, RIDGE, Logistic, fit_logistic
-from safeimpute.tolerance import Tolerance
+from safeimpute.tolerance import Risky, Tolerance
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray, Stream, VisitArrays, generator
 
 MOST_VISITS = 60_000  # looked at; of larger tables some patients stand for all
@@ -55,7 +55,7 @@ class Rough:
 
     def released(self, tolerance: Tolerance, levels: Sequence[float]) -> list[float]:
         """Share of the unmeasured visits that the linear imputer would release at each level."""
-        risky = tolerance.risky(self.value, self.visits.target_values)
+        risky = tolerance.loss(self.value, self.visits.target_values)
         risk = self._risk(risky)
         asked = ~self.measured
         inside = asked & ~self.outside
@@ -67,11 +67,11 @@ class Rough:
         """Share of the measured visits at which the linear imputer is off by the tolerance or more."""
         return float(tolerance.risky(self.value, self.visits.target_values)[self.measured].mean())
 
-    def _entries(self, risk: FloatArray, risky: BoolArray) -> Entries:
+    def _entries(self, risk: FloatArray, risky: Risky) -> Entries:
         rows = self.measured & ~self.outside
         return Entries(self.visits.patient[rows], risk[rows], self.odds[rows], risky[rows])
 
-    def _risk(self, risky: BoolArray) -> FloatArray:
+    def _risk(self, risky: Risky) -> FloatArray:
         risk = np.zeros(len(risky))
         for here in HALVES:
             rows = np.flatnonzero(self.measured & (self.half != here))

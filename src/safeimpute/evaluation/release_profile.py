@@ -17,7 +17,7 @@ from safeimpute.selection.groups import make_grouping
 from safeimpute.selection.release import SelectionData
 from safeimpute.selection.result import RunResult
 from safeimpute.selection.what_if import AtTolerance, Reach
-from safeimpute.tolerance import Tolerance
+from safeimpute.tolerance import Risky, Tolerance
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.visits.visits import Visits
 
@@ -171,7 +171,7 @@ class Judgement:
     released: BoolArray  # per candidate
     judged: IntArray
     error: FloatArray  # |imputed - measured| per judged visit
-    risky: BoolArray
+    risky: Risky
     passing: BoolArray  # per judged visit: the rule would release it
     weight: FloatArray
 
@@ -351,7 +351,7 @@ def _sorted_by_risk(calibrated: Calibrated, data: SelectionData, rule: Rule) -> 
         rows = np.flatnonzero(every & (cell == number))
         rows = rows[np.argsort(data.risk[rows], kind="stable")]
         weight, error = data.weight[rows], np.abs(calibrated.estimates.value - calibrated.truth)[rows]
-        sums = (weight, weight * ~data.risky[rows], weight * error)
+        sums = (weight, weight * (1.0 - data.risky[rows]), weight * error)
         found[number] = _Judged(data.risk[rows], *(np.r_[0.0, np.cumsum(each)] for each in sums))
     return found
 

@@ -269,7 +269,7 @@ def _accuracy(calibrated: Calibrated, settings: Settings) -> Accuracy:
         "visits": len(rows),
         "how": how,
         "mae": {name: float(np.mean(np.abs(each - truth))) for name, each in ways.items() if len(rows)},
-        "risky_share": float(settings.allowed_error.risky(value, truth).mean()) if len(rows) else None,
+        "risky_share": float(settings.allowed_error.loss(value, truth).mean()) if len(rows) else None,
     }
 
 
@@ -277,7 +277,7 @@ def _alignment(calibrated: Calibrated, settings: Settings) -> list[RiskGroup]:
     """Errors of the judged visits in groups of equal size by risk."""
     rows, value, truth = _judged(calibrated)
     risk = calibrated.estimates.risk[rows]
-    error, risky = np.abs(value - truth), settings.allowed_error.risky(value, truth)
+    error, risky = np.abs(value - truth), settings.allowed_error.loss(value, truth)
     order = np.flatnonzero(np.isfinite(risk))
     order = order[np.argsort(risk[order], kind="stable")]
     return [
@@ -302,7 +302,7 @@ def _subgroups(result: RunResult, visits: Visits, released: BoolArray) -> list[S
         released=released,
         judged=rows,
         error=np.abs(value - truth),
-        risky=result.settings.allowed_error.risky(value, truth),
+        risky=result.settings.allowed_error.loss(value, truth),
         passing=result.passing[rows],
         weight=calibrated.weight[rows],
     )

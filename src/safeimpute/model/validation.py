@@ -118,7 +118,12 @@ def _look_at_tolerance(tolerance: Tolerance) -> None:
     numbers = all(map(_is_number, (tolerance.absolute, tolerance.share, *limits)))
     _require(numbers and min(tolerance.absolute, tolerance.share) >= 0, "the tolerance")
     _require(all(low < high for low, high in pairwise(limits)), "the limits")
-    levels = tolerance.levels
+    _require(isinstance(tolerance.by_size, bool), "the costs")
+    levels, cost = tolerance.levels, tolerance.cost
+    bands = len(limits) + 1
+    _require(not cost or [len(row) for row in cost] == [bands] * bands, "the costs")
+    _require(not cost or all(_is_number(each) and each >= 0 for row in cost for each in row), "the costs")
+    _require(not cost or max(map(max, cost)) > 0, "the costs")
     between = tuple((low + high) / 2 for low, high in pairwise(levels))
     _require(not levels or (all(map(_is_number, levels)) and between == limits), "the classes")
 

@@ -144,7 +144,7 @@ def _ledgers(
 
 
 def _entries(visits: VisitArrays, scored: Scored, settings: Settings, rows: BoolArray, weight: FloatArray) -> Entries:
-    risky = settings.allowed_error.risky(scored.estimates.value, visits.target_values)
+    risky = settings.allowed_error.loss(scored.estimates.value, visits.target_values)
     return Entries(visits.patient[rows], scored.estimates.risk[rows], weight[rows], risky[rows])
 
 

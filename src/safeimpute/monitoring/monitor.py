@@ -94,6 +94,10 @@ def monitor(scorer: Scorer, measured: Any, log: NightLog, beside: Sequence[Path]
 
 def require_nightly(scorer: Scorer, log: NightLog) -> None:
     """Refuse models that say nothing about what comes in later or that no night log could know, and another's log."""
+    if scorer.settings.allowed_error.graded:
+        raise GuaranteeRefused(
+            "a night log counts values as right or wrong, and this model counts costs. Monitor a fit without --cost."
+        )
     if scorer.settings.claim != "later":
         raise GuaranteeRefused(
             f"this model makes the claim {scorer.settings.claim!r}; monitoring speaks for visits as they come in. Fit "

@@ -136,7 +136,9 @@ def band_rows(summary: RunSummary) -> list[dict[str, str]]:
 
 def unacceptable(summary: RunSummary) -> str:
     """What counts as unacceptable, as the beginning of a sentence."""
-    if not summary.get("bands"):
+    if not (summary.get("bands") or allowed_error(summary).graded):
         return f"An error counts as unacceptable from {sentence(summary['tolerance_in_words'])}"
     fault = allowed_error(summary).fault(summary["unit"])
+    if allowed_error(summary).graded:
+        return f"Values count as {sentence(fault)}"
     return f"A value counts as unacceptable where it is {sentence(fault)}"

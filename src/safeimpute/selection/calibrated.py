@@ -89,7 +89,7 @@ class Calibrated:
             weight=self.weight,
             outside=self.outside | capped(risk, self.risk_cap),
             judged=self.question.judged,
-            risky=tolerance.risky(self.estimates.value, self.truth),
+            risky=tolerance.loss(self.estimates.value, self.truth),
             candidate=self.question.candidate,
             cell=None if self.grouping is None else self.grouping.cells(visits, self.estimates.value),
             late=self.late,

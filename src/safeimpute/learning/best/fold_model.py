@@ -18,6 +18,7 @@ from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray, VisitArray
 LARGEST_RATIO = 5.0  # an error five times the tolerance says no more about ranking than a larger one
 CAUTIOUS = TreeSettings(leaves=7, feature_share=0.3)
 PROBABILITY = replace(CAUTIOUS, objective="binary", metric="binary_logloss")
+GRADED = replace(CAUTIOUS, objective="cross_entropy", metric="cross_entropy")
 SIZE = replace(CAUTIOUS, objective="regression", metric="l2")
 COMPARED = ("course", "target previous", "target next", "own mean", "analogue mean")
 
@@ -44,9 +45,11 @@ class RiskModel:
         above = self._above(features, value, spread)
         risk = np.zeros(len(value))
         if self.probability is not None:
-            risk = (self.probability.predict(features) + np.exp(-1.0 / ratio)) / 2
+            reached = ratio * -np.expm1(-1.0 / ratio) if self.tolerance.by_size else np.exp(-1.0 / ratio)
+            risk = (self.probability.predict(features) + reached) / 2
         if self.above:
-            risk = np.maximum(risk, 1.0 - chances_of_bands(above)[np.arange(len(value)), self.tolerance.band(value)])
+            wrong = chances_of_bands(above) @ self.tolerance.costs
+            risk = np.maximum(risk, wrong[np.arange(len(value)), self.tolerance.band(value)])
         return Judged(risk, spread, above)
 
     def _above(self, features: EvidenceTable, value: FloatArray, spread: FloatArray) -> FloatArray:
@@ -77,7 +80,7 @@ def fit_risk(
     smallest_bin: int = COARSE,
 ) -> RiskModel:
     """Learn which errors reach the tolerance, from visits whose `value` was imputed without their patient."""
-    risky = tolerance.risky(value, truth).astype(np.float64)
+    risky = tolerance.loss(value, truth).astype(np.float64)
     scale = tolerance.of_error or Tolerance(float(np.median(np.abs(value - truth))) or 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.abs(value - truth) / scale.allowed(truth)
@@ -87,7 +90,8 @@ def fit_risk(
     binned = bin_rows(features, np.arange(len(features)), smallest_bin)
 
     def chance_of(event: FloatArray) -> BaggedTrees:
-        return fit_bagged_trees(binned, features, event, fold, PROBABILITY.at_pace(pace), seed)[0]
+        trees = GRADED if tolerance.by_size else PROBABILITY
+        return fit_bagged_trees(binned, features, event, fold, trees.at_pace(pace), seed)[0]
 
     probability = chance_of(risky) if tolerance.of_error else None
     size, _ = fit_bagged_trees(binned, features, ratio, fold, SIZE.at_pace(pace), seed)
@@ -147,10 +151,10 @@ class FoldModel:
         judged = self._judge(evidence, blended, value)
         signals = {f"{name} apart": each for name, each in blended.apart.items()}
         nothing, tolerance = evidence.nothing_known, self.risk.tolerance
-        if tolerance.levels:  # the likeliest class; the trees' own value lies between classes
-            chances = chances_of_bands(judged.above)
-            value = np.array(tolerance.levels)[chances.argmax(axis=1)]
-            judged = judged._replace(risk=1.0 - chances.max(axis=1))
+        if tolerance.levels:  # the class that costs least, else the likeliest; the trees' own value lies between them
+            wrong = chances_of_bands(judged.above) @ tolerance.costs
+            value = np.array(tolerance.levels)[wrong.argmin(axis=1)]
+            judged = judged._replace(risk=wrong.min(axis=1))
         return Estimates(value, judged.risk, judged.spread, nothing, tolerance, signals, judged.above)
 
     def blended(self, evidence: Evidence) -> Blended:
