@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import safeimpute as si
+from helpers.command_line import invoke
 from safeimpute import SafeImputer
 from safeimpute.errors import ModelFolderError, OptionError, VisitsError
 from safeimpute.model.folder import load_model
@@ -368,3 +369,13 @@ def test_the_size_of_an_error_is_a_cost_up_to_a_largest(table: pl.DataFrame, tmp
         make_settings(target="lab", fdr=0.1, tolerance="error up to 2", claim="visits")
     with pytest.raises(OptionError, match="Give only one"):
         make_settings(target="lab", fdr=0.1, tolerance=0.5, cost="error up to 2")
+
+
+@pytest.mark.parametrize(
+    "told", [("--limits", "9,11"), ("--limits", "10", "--cost", COST), ("--cost", "error up to 3")], ids=str
+)
+def test_a_check_knows_limits_and_costs(table: pl.DataFrame, tmp_path: Path, told: tuple[str, ...]) -> None:
+    table.write_parquet(tmp_path / "visits.parquet")
+    said = invoke("check", str(tmp_path / "visits.parquet"), "--target", "lab", "--fdr", "0.3", *told)
+    assert ("claim visits" in said) == ("--cost" not in told), "ranks know no costs"
+    assert "TOLERANCE" not in said

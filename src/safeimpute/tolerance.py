@@ -175,6 +175,10 @@ class Tolerance:
 
     def describe(self, unit: str | None = None) -> str:
         """The tolerance in words."""
+        if self.by_size:
+            return f"{BY_SIZE}{self._error_in_words(unit)}"
+        if self.cost:
+            return f"{replace(self, cost=()).describe(unit)}, each error at its cost"
         if self.levels:
             return f"the class ({' < '.join(self.bands)})"
         limits = f"the limits {_listed(self.limits, unit)}" if self.limits else ""

@@ -45,7 +45,7 @@ CHECKED = "0.05,0.1,0.15,0.2,0.25,0.3,0.35,0.4"  # levels
 Draws = Annotated[int, typer.Option(min=2, max=1000, help="Draws of every missing value.")]
 
 
-@opt.takes(flags_of("target", "tolerance", "limits"), levels_flag(), JUDGED)
+@opt.takes(flags_of("target", "tolerance", "limits", "cost"), levels_flag(), JUDGED)
 def evaluate(
     context: typer.Context,
     visits: opt.Visits,
@@ -200,7 +200,7 @@ def trials_by_lab(
     return trials_of
 
 
-@opt.takes(flags_of("target", "tolerance", "limits"), levels_flag(CHECKED), JUDGED)
+@opt.takes(flags_of("target", "tolerance", "limits", "cost"), levels_flag(CHECKED), JUDGED)
 def audit(
     context: typer.Context,
     visits: opt.Visits,

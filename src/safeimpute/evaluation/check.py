@@ -231,12 +231,12 @@ def _look(visits: Visits, settings: Settings, found: LabCheck, *, tolerance: boo
     whole = look_roughly(arrays, seed, past_only=settings.past_only, calendar=True)
     later = look_roughly(arrays, seed, past_only=True, calendar=False)
     looks = {"unmeasured": whole, "patients": whole, "later": later, "visits": whole}
+    told = [claim for claim in CLAIMS if claim != "visits" or not settings.allowed_error.graded]  # it knows no costs
     claims: dict[str, ClaimCheck] = {
-        claim: _claim(visits, replace_claim(settings, claim), looks[claim]) for claim in CLAIMS
+        claim: _claim(visits, replace_claim(settings, claim), looks[claim]) for claim in told
     }
     found["claims"] = claims
-    own, best = looks[settings.claim], settings.best
-    allowed = settings.allowed_error
+    own, best, allowed = looks[settings.claim], settings.best, settings.allowed_error
     released = None if own is None else _released(own, allowed, settings)
     found["forecast"] = {
         "seconds": round(fit_seconds(len(arrays), best.folds, best.pace), 1),
@@ -300,6 +300,6 @@ def _nearest(claims: dict[str, ClaimCheck], settings: Settings, rough: Rough | N
     elif own["lowest_level"] is not None:
         said.append(f"a level of {own['lowest_level']:g} or higher")
     if own["refused"]:
-        others = [claim for claim in CLAIMS if claim != settings.claim and not claims[claim]["refused"]]
+        others = [claim for claim, each in claims.items() if claim != settings.claim and not each["refused"]]
         said += [f"the claim {others[0]}"] if others else []
     return f"would work: {', or '.join(said)}" if said else "no level below 0.5 and no wider tolerance would work"

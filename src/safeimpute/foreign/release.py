@@ -160,7 +160,7 @@ def _decided(found: Hidden, imputed: Any, settings: Settings, risk: str | None, 
 
 def _settings(hidden: Hidden, tolerance: float | str, fdr: float, promise: Mapping[str, Any]) -> Settings:
     facts = hidden.facts
-    known = {"claim", "promise", "confidence", "groups", "risk_cap", "interval", "limits"}
+    known = {"claim", "promise", "confidence", "groups", "risk_cap", "interval", "limits", "cost"}
     if unknown := sorted(set(promise) - known):
         raise OptionError(f"{unknown[0]!r} is no option of release. Options: {', '.join(sorted(known))}.")
     told = make_settings(
