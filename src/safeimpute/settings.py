@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from safeimpute.errors import OptionError
 from safeimpute.machine.options import (
     CHECKED,
+    COST,
+    LIMITS,
     Option,
     a_name,
     as_claim,
@@ -38,16 +40,9 @@ BY_PRESET: Any = None  # until `Settings` has looked at the preset
 
 
 def _tolerance(given: Any) -> Any:
-    from safeimpute.tolerance import read_tolerance
+    from safeimpute.tolerances import read_tolerance
 
     return read_tolerance(given)
-
-
-def _cost(given: Any) -> Any:
-    """A table in a file or in Python as the text that is typed."""
-    if isinstance(given, list | tuple):
-        return "; ".join(" ".join(str(each) for each in row) for row in given)
-    return given
 
 
 COLUMN = "the name of a column"
@@ -243,26 +238,8 @@ class Settings:
         ),
     ]
     fdr: Annotated[float, Option("Largest share of unacceptable errors among the released values.", above=0, below=1)]
-    limits: Annotated[
-        tuple[float, ...],
-        Option(
-            "Limits that the tolerance limits speaks of; a value at a limit lies above it.",
-            takes="numbers in the target's unit, comma separated or as a list",
-            default="the catalogue's decision limits",
-            reads=_names,
-        ),
-    ] = ()
-    cost: Annotated[
-        str,
-        Option(
-            "What it costs to impute one band or class where another is the true one; fdr is then the mean cost among "
-            "the released values, as a share of the largest.",
-            takes="a row per true band, from the lowest, of what imputing each costs (0 1; 5 0, or a list of lists), "
-            "or the size of the error up to a largest (error up to 2)",
-            default="every wrong band the same",
-            reads=_cost,
-        ),
-    ] = ""
+    limits: Annotated[tuple[float, ...], LIMITS] = ()
+    cost: Annotated[str, COST] = ""
     preset: Annotated[PresetName, Option("Which system imputes.")] = "best"
     claim: Annotated[
         ClaimName,
@@ -361,21 +338,7 @@ class Settings:
             object.__setattr__(self, "claim", DEFAULT_CLAIM[self.preset])
         if self.claim == "later":
             object.__setattr__(self, "past_only", True)
-        if self.limits:  # from here on the tolerance carries them
-            from safeimpute.tolerance import read_tolerance, with_limits
-
-            object.__setattr__(self, "tolerance", read_tolerance(with_limits(self.tolerance, self.limits)))
-            object.__setattr__(self, "limits", ())
-        if self.cost:
-            from safeimpute.tolerance import with_cost
-
-            object.__setattr__(self, "tolerance", _tolerance(with_cost(self.tolerance, self.cost)))
-            object.__setattr__(self, "cost", "")
-        if self.claim == "visits" and any(mark in str(self.tolerance) for mark in (" cost ", "error up to ")):
-            raise OptionError(
-                "cost needs another claim than 'visits' (and the preset 'best'): its ranks know right and wrong, and "
-                "nothing between. Claim 'unmeasured'."
-            )
+        self._carry()
         if self.since is not None and self.claim != "later":
             raise OptionError(f"since needs the claim 'later': the claim {self.claim!r} speaks for the whole record.")
         if self.preset == "paper" and self.claim != "visits":
@@ -394,6 +357,16 @@ class Settings:
             raise OptionError(
                 "past_only needs the preset 'best': the paper's graph joins visits to later ones as well."
             )
+
+    def _carry(self) -> None:
+        """From here on the tolerance carries limits and costs."""
+        from safeimpute.tolerances import carrying, counts_costs
+
+        if self.limits or self.cost:
+            object.__setattr__(self, "tolerance", carrying(self.tolerance, self.limits, self.cost))
+            vars(self).update(limits=(), cost="")
+        if self.claim == "visits" and counts_costs(self.tolerance):
+            raise OptionError("cost needs another claim than 'visits', whose ranks know only right and wrong.")
 
     @property
     def since_days(self) -> float | None:
@@ -416,7 +389,6 @@ class Settings:
 def make_settings(**given: Any) -> Settings:
     """Checked settings from options by name (None: not given), or an error that names the option and what it takes."""
     told = {name: value for name, value in given.items() if value is not None}
-    by_size = str(told.get("cost", "")).startswith("error ")
-    if by_size or told.get("limits") or told.get("cost"):
-        told = {"tolerance": told["cost"] if by_size else "limits"} | told
-    return checked(Settings, told)
+    from safeimpute.tolerances import implied
+
+    return checked(Settings, implied(told.get("limits"), told.get("cost")) | told)

@@ -17,7 +17,7 @@ IntArray = NDArray[np.int64]
 Risky = NDArray[Any]  # false or true; or what it costs, from 0 to 1
 _FORM = re.compile(r"^\s*(?:(?P<share>[\d.eE+-]+)\s*%)?\s*(?:or)?\s*(?P<absolute>[\d.eE+-]+)?\s*$")
 LIMITS = "limits"
-_LIMITS = re.compile(rf"^(?:(?P<error>.*\S)\s+and\s+)?{LIMITS}(?P<values>(?:\s+\S+)*)$")
+LIMITS_FORM = re.compile(rf"^(?:(?P<error>.*\S)\s+and\s+)?{LIMITS}(?P<values>(?:\s+\S+)*)$")
 CLASS, OTHER_CLASS = "class", "of another class than the true one"
 BY_SIZE = "error up to "
 COST, LOST = "cost", "lost to errors, each counted by its cost as a share of the largest"
@@ -235,7 +235,7 @@ def parse_tolerance(given: float | str) -> Tolerance:
         return replace(_parse_error(text.removeprefix(BY_SIZE)), by_size=True)
     if (found := _CLASS.match(text)) is not None:
         return _parse_class(found["levels"] or "")
-    match = _LIMITS.match(text)
+    match = LIMITS_FORM.match(text)
     if match is None:
         return _parse_error(text)
     if not match["values"]:
@@ -258,15 +258,6 @@ def _parse_limits(given: Sequence[str]) -> tuple[float, ...]:
     if len(limits) > MOST_LIMITS:
         raise OptionError(f"limits: {len(limits)} are given, at most {MOST_LIMITS} can be. Leave some out.")
     return tuple(limits)
-
-
-def with_cost(given: object, cost: str) -> str:
-    """A tolerance with costs beside it; one by size is a tolerance itself."""
-    if not cost.startswith(BY_SIZE):
-        return f"{given} {COST} {cost}"
-    if str(given) != cost:
-        raise OptionError(f"cost {cost!r} says what an error is worth, and so does tolerance {given!r}. Give only one.")
-    return cost
 
 
 def _parse_cost(base: Tolerance, given: str) -> Tolerance:
@@ -324,83 +315,3 @@ def _parse_error(text: str) -> Tolerance:
     if not (np.isfinite([share, absolute]).all() and share >= 0 and absolute >= 0 and share + absolute > 0):
         raise OptionError(f"tolerance {text!r} must be above 0: with 0 every imputation would count as an error.")
     return Tolerance(absolute=absolute, share=share)
-
-
-def limits_to_look_up(given: object) -> bool:
-    """Whether a tolerance speaks of limits without saying which: those of the catalogue."""
-    match = _LIMITS.match(given.partition(f" {COST} ")[0].strip()) if isinstance(given, str) else None
-    return match is not None and not match["values"]
-
-
-def with_limits(given: object, limits: Sequence[float]) -> str:
-    """A tolerance that speaks of limits, with these."""
-    base, said, cost = str(given).partition(f" {COST} ")
-    match = _LIMITS.match(base.strip())
-    if match is None:
-        raise OptionError(
-            f"limits are given, and tolerance {given!r} does not speak of them. Write the tolerance as limits, or as "
-            "0.5 and limits; of several labs each its own, as in hba1c=limits 5.7 6.5,ldl=10%."
-        )
-    text = f"{match['error']} and " if match["error"] else ""
-    return f"{text}{LIMITS} {' '.join(f'{each:.12g}' for each in limits)}{said}{cost}"
-
-
-ALLOWABLE = "allowable"  # each lab's own allowable error, from the catalogue of labs
-
-
-@dataclass(frozen=True)
-class Tolerances:
-    """What was said for several labs: each lab's own tolerance, and one for the labs not named."""
-
-    named: Mapping[str, str]
-    rest: str | None  # a tolerance, or `allowable`; None: every lab must be named
-
-    def of(self, lab: str) -> str | None:
-        """What was said for a lab; None where nothing was."""
-        return self.named.get(lab, self.rest)
-
-
-def by_lab(given: object) -> bool:
-    """Whether a tolerance speaks of labs by name, or of the catalogue."""
-    return isinstance(given, str) and any(
-        "=" in part or part.strip() == ALLOWABLE or limits_to_look_up(part) for part in given.split(",")
-    )
-
-
-def parse_tolerances(given: float | str) -> Tolerances:
-    """Read `hba1c=0.5,ldl=10%`, `allowable`, or one tolerance for the labs not named among them."""
-    named: dict[str, str] = {}
-    rest: str | None = None
-    for part in str(given).split(","):
-        lab, equals, tolerance = (text.strip() for text in part.rpartition("="))
-        if (lab in named) if equals else (rest is not None):
-            what = f"lab {lab!r}" if equals else "the labs not named"
-            raise OptionError(f"tolerance {given!r} speaks of {what} twice. Say it once.")
-        if tolerance != ALLOWABLE and not limits_to_look_up(tolerance):
-            parse_tolerance(tolerance)
-        if equals:
-            named[lab] = tolerance
-        else:
-            rest = tolerance
-    return Tolerances(named, rest)
-
-
-def tolerances_as_text(given: Mapping[str, float | str]) -> str:
-    """A tolerance per lab as one text, the way it is typed."""
-    for lab, tolerance in given.items():
-        if any(mark in f"{lab}{tolerance}" for mark in ",="):
-            raise OptionError(
-                f"the tolerance of lab {lab!r} is not understood, or its name holds a comma or an equals sign. Write a "
-                "number or a share, and rename such a column."
-            )
-    return ",".join(f"{lab}={tolerance}" for lab, tolerance in given.items())
-
-
-def read_tolerance(given: Any) -> Any:
-    """As options are told it: a plain number stays one, however it was typed; the other forms are kept as given."""
-    text = tolerances_as_text(given) if isinstance(given, dict) else given
-    if by_lab(text):
-        parse_tolerances(text)
-        return text
-    tolerance = parse_tolerance(text)
-    return tolerance.absolute if tolerance == Tolerance(tolerance.absolute) else text

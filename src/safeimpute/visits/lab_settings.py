@@ -6,13 +6,12 @@ from typing import Any
 
 from safeimpute.errors import OptionError
 from safeimpute.settings import Settings
-from safeimpute.tolerance import (
+from safeimpute.tolerance import LIMITS, parse_tolerance
+from safeimpute.tolerances import (
     ALLOWABLE,
-    LIMITS,
     Tolerances,
     by_lab,
     limits_to_look_up,
-    parse_tolerance,
     parse_tolerances,
     read_tolerance,
     with_limits,
