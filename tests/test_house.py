@@ -29,7 +29,7 @@ import safeimpute
 ROOT = Path(__file__).parents[1]
 OTHER_TESTS = {"browser", "helpers", "hostile", "statistical"}
 LONGEST_FUNCTION = 60  # forty is long; a plain list of arguments may be longer, and a command's options longer still
-MOST_FILES = 85  # that one run enters
+MOST_FILES = 86  # that one run enters
 LATE_ON_PURPOSE = {"safeimpute.sources.readers.engine -> safeimpute.sources.readers.spark"}  # an extra built on it
 
 

@@ -27,7 +27,7 @@ FLOW = (  # from the last room to the first
     *("cli", "web", "report", "evaluation", "foreign", "spark", "monitoring", "model"),
     *("draws", "selection", "learning", "sources", "visits"),
 )
-FLOOR = ("settings", "tolerance", "machine", "errors")  # used by every room
+FLOOR = ("settings", "tolerance", "tolerances", "machine", "errors")  # used by every room
 HEAVY = ("torch", "lightgbm", "polars", "pandas", "pyarrow", "pydantic", "pyspark")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

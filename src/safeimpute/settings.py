@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from safeimpute.errors import OptionError
 from safeimpute.machine.options import (
     CHECKED,
+    COST,
+    LIMITS,
     Option,
     a_name,
     as_claim,
@@ -38,7 +40,7 @@ BY_PRESET: Any = None  # until `Settings` has looked at the preset
 
 
 def _tolerance(given: Any) -> Any:
-    from safeimpute.tolerance import read_tolerance
+    from safeimpute.tolerances import read_tolerance
 
     return read_tolerance(given)
 
@@ -229,11 +231,15 @@ class Settings:
         Option(
             "Error that counts as unacceptable.",
             takes="a number in the target's unit (0.5), a share of the true value (20%), the larger of both "
-            "(10% or 6), each lab's own (hba1c=0.5,ldl=10%), or allowable for the catalogue's allowable errors",
+            "(10% or 6), limits for the wrong side of a decision limit, an error and limits (0.5 and limits), "
+            "class 0<1 for another class than the true one, each lab's own (hba1c=0.5,ldl=10%), or "
+            "allowable for the catalogue's allowable errors",
             reads=_tolerance,
         ),
     ]
     fdr: Annotated[float, Option("Largest share of unacceptable errors among the released values.", above=0, below=1)]
+    limits: Annotated[tuple[float, ...], LIMITS] = ()
+    cost: Annotated[str, COST] = ""
     preset: Annotated[PresetName, Option("Which system imputes.")] = "best"
     claim: Annotated[
         ClaimName,
@@ -332,6 +338,7 @@ class Settings:
             object.__setattr__(self, "claim", DEFAULT_CLAIM[self.preset])
         if self.claim == "later":
             object.__setattr__(self, "past_only", True)
+        self._carry()
         if self.since is not None and self.claim != "later":
             raise OptionError(f"since needs the claim 'later': the claim {self.claim!r} speaks for the whole record.")
         if self.preset == "paper" and self.claim != "visits":
@@ -350,6 +357,16 @@ class Settings:
             raise OptionError(
                 "past_only needs the preset 'best': the paper's graph joins visits to later ones as well."
             )
+
+    def _carry(self) -> None:
+        """From here on the tolerance carries limits and costs."""
+        from safeimpute.tolerances import carrying, counts_costs
+
+        if self.limits or self.cost:
+            object.__setattr__(self, "tolerance", carrying(self.tolerance, self.limits, self.cost))
+            vars(self).update(limits=(), cost="")
+        if self.claim == "visits" and counts_costs(self.tolerance):
+            raise OptionError("cost needs another claim than 'visits', whose ranks know only right and wrong.")
 
     @property
     def since_days(self) -> float | None:
@@ -371,4 +388,7 @@ class Settings:
 
 def make_settings(**given: Any) -> Settings:
     """Checked settings from options by name (None: not given), or an error that names the option and what it takes."""
-    return checked(Settings, {name: value for name, value in given.items() if value is not None})
+    told = {name: value for name, value in given.items() if value is not None}
+    from safeimpute.tolerances import implied
+
+    return checked(Settings, implied(told.get("limits"), told.get("cost")) | told)

@@ -28,7 +28,7 @@ from safeimpute.model.scorer import Scorer
 from safeimpute.model.whole_table import calibrate_files
 from safeimpute.monitoring.monitor import monitor, month_labels
 from safeimpute.monitoring.recalibrate import recalibrate, recalibration
-from safeimpute.monitoring.watch import below_cutoff, hardly_chance
+from safeimpute.monitoring.watch import hardly_chance
 from safeimpute.selection.cutoff import rule_of
 from safeimpute.visits.imputations import REGISTER, record_released
 from safeimpute.visits.new_visits import read_new_visits
@@ -177,8 +177,8 @@ def test_halved_measuring_is_an_alarm_and_recalibration_corrects_the_odds(place:
     assert after.accounts[0].no_promise == ""
 
 
-def test_results_beyond_a_limit_were_measured_and_are_never_judged(place: tuple[Scorer, NightLog]) -> None:
-    """A third of the results is "<6": no visit is measured less often for that."""
+def test_results_beyond_a_limit_were_measured_and_judge_by_what_they_may_hide(place: tuple[Scorer, NightLog]) -> None:
+    """A third of the results is "<6": no visit is measured less often for that; any of them may hide an error."""
     scorer, log = place
     table = below_a_limit(months(24))
     limits = table.filter((pl.col("time") > CUT) & pl.col("hba1c").str.starts_with("<")).height
@@ -186,9 +186,11 @@ def test_results_beyond_a_limit_were_measured_and_are_never_judged(place: tuple[
     found = monitor(scorer, table, log)
     entered = found.entered
     assert not found.watched.measuring.found
-    assert entered.censored.sum() == limits
+    below = entered.judged & np.isnan(entered.ratio)
+    assert below.sum() == limits
+    assert entered.risky[below].all()
     assert entered.measured.sum() == table.filter(pl.col("time") > CUT)["hba1c"].is_not_null().sum()
-    assert not (entered.censored & (below_cutoff(entered) | entered.risky | entered.strange)).any()
+    assert not (entered.censored | (below & entered.strange)).any()
     alarm = Status(Event(1, "2026-01-01", "alarm", {"found": ["x"], "began": None}), None, 1)
     anew = recalibration(entered, alarm, rule_of(scorer.settings))
     assert anew.values == (entered.judged & entered.inside & ~entered.strange).sum()

@@ -100,19 +100,21 @@ def told(fdr: float, promise: str = "average") -> Settings:
 
 
 def test_the_headline_has_one_number_and_the_bound_never_contradicts_it() -> None:
-    assert headline_in_words(200, "10 mg/dL", told(0.1)) == (
+    assert headline_in_words(200, "off by 10 mg/dL or more", told(0.1)) == (
         "Expect up to 20 of these 200 released values (10 %) to be off by 10 mg/dL or more."
     )
-    assert "10 %, with 90 % confidence" in headline_in_words(200, "10 mg/dL", told(0.1, "confident"))
-    assert headline_in_words(0, "10 mg/dL", told(0.1)) == ""
-    more, far = (bound_in_words(Bound(200, 0.9, None, most), "10 mg/dL", 0.1) for most in (30, 45))
+    assert "10 %, with 90 % confidence" in headline_in_words(200, "off by 10 mg/dL or more", told(0.1, "confident"))
+    assert headline_in_words(0, "off by 10 mg/dL or more", told(0.1)) == ""
+    more, far = (bound_in_words(Bound(200, 0.9, None, most), "off by 10 mg/dL or more", 0.1) for most in (30, 45))
     assert more == "By bad luck it may be more; with 90 % confidence it is no more than 30 of them (15 %)."
     assert far.startswith("By bad luck it may be more; with 90 % confidence it is no more than 45 of them (22 %).")
     assert "cannot vouch for this very release" in far
     assert "--promise confident" in far
-    fewer = bound_in_words(Bound(200, 0.9, None, 12), "10 mg/dL", 0.1)
+    fewer = bound_in_words(Bound(200, 0.9, None, 12), "off by 10 mg/dL or more", 0.1)
     assert (
         fewer == "With 90 % confidence no more than 12 of these 200 released values (6 %) are off by 10 mg/dL or more."
     )
-    assert bound_in_words(Bound(200, 0.9, None, 45), "10 mg/dL").startswith("With 90 % confidence no more than 45")
-    assert bound_in_words(Bound(0, 0.9, None, 0), "10 mg/dL", 0.1) == ""
+    assert bound_in_words(Bound(200, 0.9, None, 45), "off by 10 mg/dL or more").startswith(
+        "With 90 % confidence no more than 45"
+    )
+    assert bound_in_words(Bound(0, 0.9, None, 0), "off by 10 mg/dL or more", 0.1) == ""

@@ -1,5 +1,6 @@
 """Results beyond a limit ("<5"): measured, so never a candidate, never an exact value; what they exclude is used."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -171,7 +172,7 @@ def test_a_fit_neither_imputes_nor_judges_them(visits: pl.DataFrame) -> None:
     assert imputer.scorer().score(censored(visits)).equals(imputed)
 
 
-def test_a_night_log_enters_them_as_measured_and_nothing_judges_them() -> None:
+def test_nights_and_whole_tables_judge_by_limits_as_a_fit_does() -> None:
     scorer, night = fitted().scorer(), months(2)
     limit = float(night["hba1c"].quantile(0.3) or 0.0)
     whole, some = (read_new_visits(each, scorer.reading).arrays for each in (night, censored(night, limit)))
@@ -183,13 +184,19 @@ def test_a_night_log_enters_them_as_measured_and_nothing_judges_them() -> None:
     assert enter[(some.time > CUT) & known].all()
     no_months = np.full(len(some), "")
     entered = entries_of_visits(some, enter, no_months, scorer.model, scorer.settings.allowed_error)
-    assert entered.censored.sum() == np.sum(beyond & (some.time > CUT))
+    assert not entered.censored.any()
     assert entered.measured.sum() == np.sum(known & (some.time > CUT))
-    assert not (entered.censored & (entered.judged | entered.risky | np.isfinite(entered.ratio))).any()
+    assert np.array_equal(entered.judged, entered.measured)
+    hidden = np.isin(entered.visit, some.visit_key[beyond])
+    assert entered.risky[hidden].all()
+    assert np.isnan(entered.ratio[hidden]).all()
     scored = score_visits(some, scorer.model, measured_too=True)
     assert np.array_equal(scored.candidate, np.isnan(whole.target_values))
     sums = table_sums(some, scorer.model, scorer.settings)
-    assert sum(sums.measured) == int(np.sum(~np.isnan(some.target_values)))
+    assert sum(sums.measured) == int(np.sum(known))
+    visits_below = sum(each[0].of_visits["visits"][-1] for each in sums.groups.values())
+    without = table_sums(replace(some, limits=None), scorer.model, scorer.settings)
+    assert visits_below > sum(each[0].of_visits["visits"][-1] for each in without.groups.values())
     assert sum(sums.unmeasured) == int(np.sum(np.isnan(whole.target_values)))
 
 

@@ -25,7 +25,7 @@ LEVEL = 0.1  # looked at where none is given
     flag_with("target", "every lab that lacks values"),
     flag_with("tolerance", "the catalogue's allowable error, else 20%"),
     flag_with("fdr", f"{LEVEL:g}"),
-    flags_of("claim", "past_only", "since", *SEVERAL, *COLUMNS, *MACHINE),
+    flags_of("limits", "cost", "claim", "past_only", "since", *SEVERAL, *COLUMNS, *MACHINE),
     opt.READING,
     opt.QUICK,
 )
@@ -42,6 +42,8 @@ def check(
     from safeimpute.report.run_folder import save_json
 
     said = given(context)
+    if "limits" in said or "cost" in said:
+        said.setdefault("tolerance", None)  # they say it
     if json_file is not None:
         context.with_resource(reserved(json_file, force=force, inputs=(visits,), folder=False))
     proposal = _proposal(context, visits, said)
@@ -106,7 +108,8 @@ def _command(context: typer.Context, path: Path, proposal: "Proposal", said: Map
             typed = "tab" if value == "\t" else value
             written[option.flag] = ",".join(typed) if isinstance(typed, tuple) else str(typed)
     told = {**opt.told(context), **_with_left_out(opt.told(context), proposal)}
-    levels = {"target": "LAB", "tolerance": "TOLERANCE", "fdr": "0.1"}
+    said_by = "limits" in told or "cost" in told  # what is unacceptable
+    levels = {"target": "LAB", "tolerance": "" if said_by else "TOLERANCE", "fdr": "0.1"}
     for name, value in {**levels, **told}.items():
         flag = opt.OPTIONS[name]
         if flag.hint is bool:

@@ -45,7 +45,7 @@ CHECKED = "0.05,0.1,0.15,0.2,0.25,0.3,0.35,0.4"  # levels
 Draws = Annotated[int, typer.Option(min=2, max=1000, help="Draws of every missing value.")]
 
 
-@opt.takes(flags_of("target", "tolerance"), levels_flag(), JUDGED)
+@opt.takes(flags_of("target", "tolerance", "limits", "cost"), levels_flag(), JUDGED)
 def evaluate(
     context: typer.Context,
     visits: opt.Visits,
@@ -200,7 +200,7 @@ def trials_by_lab(
     return trials_of
 
 
-@opt.takes(flags_of("target", "tolerance"), levels_flag(CHECKED), JUDGED)
+@opt.takes(flags_of("target", "tolerance", "limits", "cost"), levels_flag(CHECKED), JUDGED)
 def audit(
     context: typer.Context,
     visits: opt.Visits,
@@ -299,7 +299,9 @@ def downstream(
 ) -> None:
     """Compare ways to go on with missing values: what each does to a mean, a share, a regression, a prediction."""
     left_out = told(context).get("exclude") or ""
-    changes = {"exclude": (*opt.names(left_out), outcome)} if outcome else {}
+    changes: dict[str, Any] = {"exclude": (*opt.names(left_out), outcome)} if outcome else {}
+    if "limits" not in str(told(context).get("tolerance")):
+        changes["limits"] = None  # what they are here is who crosses, not what is risky
     settings, table = prepare(context, [told(context).get("fdr")], **changes)
 
     from safeimpute.evaluation.data_profile import align_truth
@@ -313,7 +315,7 @@ def downstream(
 
     unit = target_unit(settings)
     known = align_truth(table, read_visits(truth, subject=settings.subject), settings) if truth else None
-    plan = _plan(context, table, settings.target, unit)
+    plan = _plan(context, table, settings, unit)
     with shown_progress(quiet) as progress:
         result = run_downstream(
             table.arrays,
@@ -333,7 +335,7 @@ def downstream(
         print_downstream(result, unit)
 
 
-def _plan(context: typer.Context, table: "Visits", target: str, unit: str | None) -> "Plan":
+def _plan(context: typer.Context, table: "Visits", settings: "Settings", unit: str | None) -> "Plan":
     """What is computed; every column named is there and fit for it."""
     import numpy as np
 
@@ -341,8 +343,9 @@ def _plan(context: typer.Context, table: "Visits", target: str, unit: str | None
     from safeimpute.evaluation.downstream import Plan
     from safeimpute.visits.units import decision_limits
 
-    given = context.params
-    limits = opt.numbers(given["limits"], "--limits") or decision_limits(target, unit)
+    given, target = context.params, settings.target
+    limits = opt.numbers(given["limits"], "--limits")
+    limits = limits or settings.allowed_error.limits or decision_limits(target, unit)
     if not limits:
         limits = (float(f"{np.nanquantile(table.arrays.target_values, 0.8):.3g}"),)
     name, regressor = regressor_of(table.arrays, given["covariate"], target)

@@ -48,7 +48,7 @@ def hide(
 
 
 @opt.takes(
-    flags_of("tolerance", "fdr"),
+    flags_of("tolerance", "limits", "cost", "fdr"),
     flag_with("claim", "visits"),
     flags_of("promise", "confidence", "groups", "risk_cap", "interval"),
 )

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from safeimpute.draws.predictive import (
+    Classes,
     Dependence,
     Errors,
     Predictive,
@@ -100,7 +101,19 @@ def learn_predictive(
         ~own[visits.patient[candidate]],
         met,
         alone,
+        _classes(calibrated, rows),
     )
+
+
+def _classes(calibrated: Calibrated, rows: BoolArray) -> Classes | None:
+    """Where the target is a class and its chances were learnt."""
+    estimates, tolerance = calibrated.estimates, calibrated.estimates.learnt_for
+    if tolerance is None or not tolerance.levels or estimates.above is None:
+        return None
+    band = tolerance.band(calibrated.truth[rows])
+    happened = band[:, None] > np.arange(len(tolerance.limits))
+    asked, known = estimates.above[calibrated.question.candidate], estimates.above[rows]
+    return Classes(np.array(tolerance.levels), asked, known, happened.astype(np.float64))
 
 
 def draws_of(predictive: Predictive, draws: int, seed: int, delta: float = 0.0) -> FloatArray:

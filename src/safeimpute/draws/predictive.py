@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import nnls
-from scipy.special import ndtr
+from scipy.special import expit, logit, ndtr
 
 from safeimpute.learning.scaling import Scaler
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray, VisitArrays, first_visit
@@ -29,6 +29,7 @@ MOST_SHARED = 0.98
 FEWEST_PAIRS = 30
 ALL_HIDDEN = 0.3  # share of patients of whom everything is hidden, as of patients never measured
 HALF = 0.5  # of the others' values, each is hidden with this chance
+RARE, MOST_MOVED = 1e-4, 2.0  # no chance of a class is nearer to none; log odds that the doubt may move it by
 MOST_VISITS = 20_000  # estimated once more to learn three numbers
 
 
@@ -235,6 +236,27 @@ def _effective(weight: FloatArray) -> float:
 
 
 @dataclass(frozen=True)
+class Classes:
+    """What classes are drawn from: chances learnt out of fold, held to what was measured."""
+
+    levels: FloatArray
+    above: FloatArray  # of the candidates, by limit between levels: chance of lying above it
+    measured: FloatArray  # the same of the measured visits
+    happened: FloatArray  # whether each of these lay above
+
+    def drawn(self, weight: FloatArray, uniform: FloatArray) -> FloatArray:
+        """A class for every candidate; `weight` of the measured visits, bootstrapped, carries the doubt.
+
+        The odds are moved so that, by one step, as many measured values lie above a limit as did.
+        """
+        chance = np.clip(self.measured, RARE, 1.0 - RARE)
+        moved = weight @ (self.happened - chance) / (weight @ (chance * (1.0 - chance)))
+        above = expit(logit(np.clip(self.above, RARE, 1.0 - RARE)) + np.clip(moved, -MOST_MOVED, MOST_MOVED))
+        above = np.sort(above, axis=1)[:, ::-1]
+        return np.asarray(self.levels[np.sum(uniform[:, None] > 1.0 - above, axis=1)])
+
+
+@dataclass(frozen=True)
 class Predictive:
     """The predictive distribution of every missing value of a table."""
 
@@ -246,16 +268,20 @@ class Predictive:
     alone: BoolArray  # of the candidates: the patient has no visible target
     dependence: Dependence  # of patients with visible targets
     dependence_alone: Dependence
+    classes: "Classes | None" = None  # where the target is one
 
     def draw(self, rng: np.random.Generator) -> FloatArray:
         """One value for every candidate, in the target's unit."""
         errors = self.errors
         again = rng.exponential(size=int(errors.patient.max()) + 1)[errors.patient]
         bootstrapped = Errors(errors.said, errors.truth, errors.weight * again, errors.patient)
-        law = learn_law(bootstrapped, band_edges(errors))
+        law = learn_law(bootstrapped, band_edges(errors)) if self.classes is None else None
         normal = np.empty(len(self.patient))
         for rows, dependence in ((self.alone, self.dependence_alone), (~self.alone, self.dependence)):
             normal[rows] = dependence.normals(_blocks(self.patient[rows]), self.time[rows], rng)
+        if law is None:
+            assert self.classes is not None
+            return self.classes.drawn(bootstrapped.weight, ndtr(normal))
         return self.standard.back(law.values(self.said, normal, self.standard.limits, rng))
 
     def coverage(self, fold: IntArray) -> dict[str, float]:

@@ -94,11 +94,11 @@ def _in_groups(
         number = 0
         for draw in draws(trial, repartitions):
             number += 1
-            risky, released = draw.risky(tolerance), draw.release(tolerance, alpha).released
+            risky, released = draw.loss(tolerance), draw.release(tolerance, alpha).released
             for place, member in enumerate(groups.values()):
                 there = member[draw.tested]
                 out = released & there
-                counts[place] += np.sum(risky & out), out.sum(), np.sum(~risky & there)
+                counts[place] += np.sum(risky * out), out.sum(), np.sum((1.0 - risky) * there)
         for name, (found, out_of_all, good) in zip(groups, counts, strict=True):
             # Over all draws together: a draw that releases nothing to a small group would count as free of error.
             shares = found / max(out_of_all, 1.0), (out_of_all - found) / max(good, 1.0)

@@ -229,8 +229,9 @@ def _look(visits: Visits, settings: Settings, found: LabCheck, *, tolerance: boo
     whole = look_roughly(arrays, seed, past_only=settings.past_only, calendar=True)
     later = look_roughly(arrays, seed, past_only=True, calendar=False)
     looks = {"unmeasured": whole, "patients": whole, "later": later, "visits": whole}
+    told = [claim for claim in CLAIMS if claim != "visits" or not settings.allowed_error.graded]  # it knows no costs
     claims: dict[str, ClaimCheck] = {
-        claim: _claim(visits, replace_claim(settings, claim), looks[claim]) for claim in CLAIMS
+        claim: _claim(visits, replace_claim(settings, claim), looks[claim]) for claim in told
     }
     found["claims"] = claims
     own, best = looks[settings.claim], settings.best
@@ -285,5 +286,5 @@ def _nearest(claims: dict[str, ClaimCheck], settings: Settings) -> str:
     """The level and claim for which enough is measured; no error is read, so either may be chosen."""
     level = claims[settings.claim]["lowest_level"]
     said = [] if level is None else [f"a level of {level:g} or higher"]
-    said += [f"the claim {each}" for each in CLAIMS if not claims[each]["refused"]][:1]
+    said += [f"the claim {each}" for each in claims if not claims[each]["refused"]][:1]
     return f"enough is measured for {', or '.join(said)}" if said else "too little is measured for any level"

@@ -146,7 +146,9 @@ def _one_split(
     released = calibrated.release(settings.allowed_error, rule_of(settings)).released
     predictive = learn_predictive(calibrated, fitted.frozen, plausible, seed, device)
     rng = np.random.default_rng([seed, 18])
-    ways = complete(calibrated, released, draws_of(predictive, plan.draws, seed), settings, rng)
+    ways = complete(
+        calibrated, released, settings.allowed_error.settled(draws_of(predictive, plan.draws, seed)), settings, rng
+    )
     there = np.isfinite(known)
     rows = [way.at(there) for way in (nothing_missing(known), *ways)]
     table = _quantities(rows, visits.patient[there], known[there], _at(plan, there))

@@ -95,15 +95,15 @@ def _summary(lab: FittedLab, drawn: FloatArray, asked: DrawsAsked) -> DrawsSumma
     outside = np.zeros(len(rows), dtype=bool)
     for visits in lab.calibrated.outside.values():
         outside |= visits[rows]
-    dependence = predictive.dependence
+    dependence, classes = predictive.dependence, bool(settings.allowed_error.levels)  # which no shift moves
     return {
         "draws": asked.draws,
         "seed": settings.random_state,
         "missing": len(rows),
         "outside": int(outside.sum()),
-        "coverage": predictive.coverage(fold),
+        "coverage": {} if classes else predictive.coverage(fold),  # classes have no intervals
         "correlation": {name: float(value) for name, value in vars(dependence).items()},
-        "tipping": _tipping(lab, drawn, asked) if asked.deltas and len(rows) else [],
+        "tipping": _tipping(lab, drawn, asked) if asked.deltas and len(rows) and not classes else [],
     }
 
 

@@ -11,7 +11,7 @@ from safeimpute.evaluation.metrics import MeanSe, mean_se
 from safeimpute.evaluation.trials import Trial, Trials, draws
 from safeimpute.machine.resources import peak_mib
 from safeimpute.settings import OverName, Settings
-from safeimpute.tolerance import Tolerance
+from safeimpute.tolerance import Risky, Tolerance
 from safeimpute.visits.arrays import BoolArray
 
 ALPHAS = tuple(round(0.05 * step, 2) for step in range(1, 11))
@@ -103,7 +103,7 @@ class LabsEvaluation(Evaluated):
 class Outcome:
     """One draw's release, counted."""
 
-    risky: int
+    risky: float  # a number of values, or what they cost
     released: int
     fdp: float
     power: float
@@ -170,10 +170,10 @@ def groups_at(
     for trial in trials:
         per_split: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
         for draw in draws(trial, repartitions):
-            risky, released = draw.risky(tolerance), draw.release(tolerance, alpha).released
+            risky, released = draw.loss(tolerance), draw.release(tolerance, alpha).released
             for key, member in _members(draw):
                 out = released & member
-                row = (int(np.sum(out & risky)), int(out.sum()), int(member.sum()))
+                row = (np.sum(out * risky).item(), int(out.sum()), int(member.sum()))
                 per_split.setdefault(key, []).append(row)
         for key, rows in per_split.items():
             counts.setdefault(key, []).append(rows)
@@ -226,7 +226,7 @@ def summarise_release(per_split: Sequence[Sequence[Outcome]], alpha: float) -> R
 
 
 def outcome(trial: Trial, tolerance: Tolerance, alpha: float) -> Outcome:
-    risky, released = trial.risky(tolerance), trial.release(tolerance, alpha).released
+    risky, released = trial.loss(tolerance), trial.release(tolerance, alpha).released
     value, truth = trial.errors()
     counted = counted_outcome(risky, released)
     if not released.any():
@@ -235,9 +235,9 @@ def outcome(trial: Trial, tolerance: Tolerance, alpha: float) -> Outcome:
     return replace(counted, mae=metrics.mean_absolute_error(*pair), rmse=metrics.root_mean_squared_error(*pair))
 
 
-def counted_outcome(risky: BoolArray, released: BoolArray) -> Outcome:
+def counted_outcome(risky: Risky, released: BoolArray) -> Outcome:
     return Outcome(
-        risky=int(np.sum(risky & released)),
+        risky=np.sum(risky * released).item(),
         released=int(released.sum()),
         fdp=metrics.false_discovery_proportion(risky, released),
         power=metrics.power(risky, released),
@@ -289,7 +289,7 @@ def of_all_labs(
 
 def _outcome_together(labs: Sequence[Trial], alpha: float) -> Outcome:
     tolerances = [trial.settings.allowed_error for trial in labs]
-    risky = [trial.risky(each) for trial, each in zip(labs, tolerances, strict=True)]
+    risky = [trial.loss(each) for trial, each in zip(labs, tolerances, strict=True)]
     released = [trial.release(each, alpha).released for trial, each in zip(labs, tolerances, strict=True)]
     return counted_outcome(np.concatenate(risky), np.concatenate(released))
 
@@ -299,6 +299,7 @@ class Curve(TypedDict):
 
     absolute: float
     share: float
+    limits: NotRequired[list[float]]
     points: list[ReleaseSummary]
 
 
@@ -313,21 +314,21 @@ class RiskGroup(TypedDict):
 
 def tolerances_around(tolerance: Tolerance) -> list[Tolerance]:
     """Multiples of a tolerance, for curves where none are given."""
-    return [Tolerance(tolerance.absolute * factor, tolerance.share * factor) for factor in TOLERANCE_FACTORS]
+    factors = TOLERANCE_FACTORS if tolerance.of_error else (1.0,)
+    return [tolerance.times(factor) for factor in factors]
 
 
 def fdr_power_curves(
     trials: Sequence[Trial], tolerances: Sequence[Tolerance], alphas: Sequence[float] = ALPHAS, repartitions: int = 1
 ) -> list[Curve]:
     """One curve per tolerance: achieved FDP, power, acceptance and errors at each level."""
-    return [
-        {
-            "absolute": tolerance.absolute,
-            "share": tolerance.share,
-            "points": [release_at(trials, tolerance, alpha, repartitions) for alpha in alphas],
-        }
-        for tolerance in tolerances
-    ]
+    curves: list[Curve] = []
+    for each in tolerances:
+        points = [release_at(trials, each, alpha, repartitions) for alpha in alphas]
+        curves.append({"absolute": each.absolute, "share": each.share, "points": points})
+        if each.limits:
+            curves[-1]["limits"] = list(each.limits)
+    return curves
 
 
 def risk_alignment(trials: Sequence[Trial], tolerance: Tolerance, groups: int = RISK_GROUPS) -> list[RiskGroup]:
@@ -349,6 +350,6 @@ def _by_risk(trial: Trial, tolerance: Tolerance, groups: int) -> list[tuple[floa
     score = trial.estimates.risk_at(tolerance)[trial.tested]
     order = np.argsort(score, kind="stable")
     order = order[np.isfinite(score[order])]
-    error, risky = np.abs(value - truth), trial.risky(tolerance)
+    error, risky = np.abs(value - truth), trial.loss(tolerance)
     parts = [part for part in np.array_split(order, groups) if len(part)]
     return [(float(score[p].mean()), float(error[p].mean()), float(risky[p].mean())) for p in parts]

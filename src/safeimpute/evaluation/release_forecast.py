@@ -17,7 +17,7 @@ from safeimpute.selection.ledger import Entries, Ledger, risk_grid
 from safeimpute.selection.measuring.features import measuring_table
 from safeimpute.selection.measuring.model import LARGEST_ODDS, fit_logistic
 from safeimpute.settings import BestSettings
-from safeimpute.tolerance import Tolerance
+from safeimpute.tolerance import Risky, Tolerance
 from safeimpute.visits.arrays import BoolArray, FloatArray, Stream, VisitArrays, generator
 
 MOST_VISITS = 20_000  # looked at; of larger tables some patients stand for all
@@ -44,7 +44,7 @@ class Rough:
     @property
     def judged(self) -> BoolArray:
         """Those and results known by a limit, as a run judges them."""
-        return self.measured | self.visits.target_bounded
+        return self.visits.target_judges
 
     @property
     def effective_size(self) -> EffectiveSize:
@@ -61,11 +61,14 @@ class Rough:
 
     def released(self, tolerance: Tolerance, level: float) -> tuple[float, float]:
         """Between what shares of the unmeasured visits a run may release: the course's, a little off the level."""
-        truth = tolerance.farthest_truth(self.value, self.visits.target_values, self.visits.target_limits)
-        risk = 2.0 * ndtr(-tolerance.allowed(self.value) / self.spread)
+        loss = tolerance.largest_loss(self.value, self.visits.target_values, self.visits.target_limits)
+        if tolerance.limits or tolerance.by_size:
+            risk = tolerance.chance(self.value, 0.8 * self.spread)  # of a normal error this is the mean size
+        else:
+            risk = 2.0 * ndtr(-tolerance.allowed(self.value) / self.spread)
         asked = np.isnan(self.visits.target_values) & ~self.visits.target_censored
         inside = asked & ~self.outside
-        entries = self._entries(risk, tolerance.risky(self.value, truth))
+        entries = self._entries(risk, loss)
         ledger = Ledger(entries, risk_grid(risk[~self.outside]), risk[inside])
         cutoffs = [find_cutoff(ledger, Rule("unmeasured", off * level)).risk for off in AROUND]
         least, most = (0 if each is None else np.sum(risk[inside] <= each) for each in cutoffs)
@@ -75,7 +78,7 @@ class Rough:
         """Share of the measured visits at which the linear imputer is off by the tolerance or more."""
         return float(tolerance.risky(self.value, self.visits.target_values)[self.measured].mean())
 
-    def _entries(self, risk: FloatArray, risky: BoolArray) -> Entries:
+    def _entries(self, risk: FloatArray, risky: Risky) -> Entries:
         rows = self.judged & ~self.outside
         return Entries(self.visits.patient[rows], risk[rows], self.odds[rows], risky[rows])
 

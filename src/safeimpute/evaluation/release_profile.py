@@ -16,8 +16,8 @@ from safeimpute.selection.cutoff import Rule
 from safeimpute.selection.groups import make_grouping
 from safeimpute.selection.release import SelectionData
 from safeimpute.selection.result import RunResult
-from safeimpute.selection.what_if import TOLERANCE_FACTORS, AtTolerance, Reach
-from safeimpute.tolerance import Tolerance
+from safeimpute.selection.what_if import AtTolerance, Reach
+from safeimpute.tolerance import Risky, Tolerance
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.visits.visits import Visits
 
@@ -37,7 +37,6 @@ FEWEST_ERRORS = 10  # a mean of fewer errors says nothing
 VISIT_BANDS = (2.0, 4.0, 8.0)
 VISIT_LABELS = ("1 visit", "2 to 3 visits", "4 to 7 visits", "8 or more visits")
 CURVE_LEVELS = tuple(round(0.05 * step, 2) for step in range(1, 11))
-OWN = TOLERANCE_FACTORS.index(1.0)  # the run's own tolerance among those looked at
 
 
 class Spread(TypedDict):
@@ -172,7 +171,7 @@ class Judgement:
     released: BoolArray  # per candidate
     judged: IntArray
     error: FloatArray  # |imputed - measured| per judged visit
-    risky: BoolArray
+    risky: Risky
     passing: BoolArray  # per judged visit: the rule would release it
     weight: FloatArray
 
@@ -266,9 +265,14 @@ def judge(calibrated: Calibrated, tolerance: Tolerance, rule: Rule, reaches: Ite
 def trade_off(result: RunResult) -> list[LevelOutcome]:
     """The report's curve: a few levels, the run's own among them, at the run's tolerance."""
     shown = {*CURVE_LEVELS, result.rule.alpha}
-    own = result.elsewhere[OWN]
+    own = result.elsewhere[_own(result)]
     kept = (reach for reach in own.reaches if reach.level in shown)
     return judge(result.calibrated, own.tolerance, result.rule, kept)
+
+
+def _own(result: RunResult) -> int:
+    """Which of the tolerances looked at is the run's own."""
+    return [each.tolerance for each in result.elsewhere].index(result.settings.allowed_error)
 
 
 class ToleranceOutcomes(TypedDict):
@@ -302,13 +306,14 @@ def slider_grid(result: RunResult) -> SliderGrid:
     At the run's own tolerance values are ranked by the risk learnt for it; at others by the expected size of the
     error, so a new run, which learns its own risk, will differ.
     """
-    own, question = result.elsewhere[OWN], result.calibrated.question
+    chosen, question = _own(result), result.calibrated.question
+    own = result.elsewhere[chosen]
     levels = [reach.level for reach in own.reaches]
     inside = _inside(result.calibrated.selection_data(own.tolerance), result.rule)
     return {
         "levels": levels,
         "chosen_level": levels.index(result.rule.alpha),
-        "chosen_tolerance": OWN,
+        "chosen_tolerance": chosen,
         "candidates": int(np.sum(question.candidate & inside)),
         "judged": int(np.sum(question.judged & inside)),
         "confidence": result.rule.confidence,
@@ -347,7 +352,7 @@ def _sorted_by_risk(calibrated: Calibrated, data: SelectionData, rule: Rule) -> 
         rows = np.flatnonzero(every & (cell == number))
         rows = rows[np.argsort(data.risk[rows], kind="stable")]
         weight, error = data.weight[rows], np.abs(calibrated.estimates.value - calibrated.truth)[rows]
-        sums = (weight, weight * ~data.risky[rows], weight * np.nan_to_num(error), weight * np.isfinite(error))
+        sums = (weight, weight * (1.0 - data.risky[rows]), weight * np.nan_to_num(error), weight * np.isfinite(error))
         found[number] = _Judged(data.risk[rows], *(np.r_[0.0, np.cumsum(each)] for each in sums))
     return found
 

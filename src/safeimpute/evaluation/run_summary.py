@@ -109,6 +109,23 @@ class RiskGroup(TypedDict):
     risky: float
 
 
+class BandSummary(TypedDict):
+    """What lies between two limits."""
+
+    band: str
+    measured: int  # judged visits whose measured value lies in it
+    into: int  # judged visits imputed into it
+    right: int  # both
+    missing: int  # missing values imputed into it
+    released: int
+
+
+class Bands(TypedDict, total=False):
+    """Where limits count."""
+
+    bands: list[BandSummary]
+
+
 class Terms(TypedDict):
     """What holds for every lab of a run."""
 
@@ -141,7 +158,7 @@ class PromiseSummary(TypedDict):
 
 
 @final
-class RunSummary(Asked, PromiseSummary):
+class RunSummary(Asked, PromiseSummary, Bands):
     """What was asked, what came out, what it promises, and what it rests on."""
 
     measured: int

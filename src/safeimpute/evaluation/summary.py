@@ -10,6 +10,8 @@ from safeimpute.evaluation.data_profile import profile_data, summarise_measuring
 from safeimpute.evaluation.release_profile import Judgement, Subgroup, describe_subgroups, distribution_of, trade_off
 from safeimpute.evaluation.run_summary import (
     Accuracy,
+    Bands,
+    BandSummary,
     BoundSummary,
     CutoffSummary,
     GapHistogram,
@@ -31,7 +33,9 @@ from safeimpute.selection.groups import Grouping, Merged
 from safeimpute.selection.reasons import IN_WORDS
 from safeimpute.selection.result import Gathering, RunResult
 from safeimpute.settings import BestSettings, Settings
+from safeimpute.tolerance import OFF
 from safeimpute.visits.arrays import NONE, BoolArray, FloatArray, IntArray, previous_observed
+from safeimpute.visits.imputations import BAND
 from safeimpute.visits.visits import Visits
 
 BINS = 24
@@ -47,6 +51,8 @@ def summarise_run(result: RunResult, visits: Visits, imputations: pl.DataFrame) 
     """What was asked, what came out, what it promises, and what it rests on."""
     calibrated, released = result.calibrated, imputations["released"].to_numpy()
     settings, promised, reasons = result.settings, result.promised, _by_reason(imputations)
+    tolerance = settings.allowed_error
+    bands: Bands = {"bands": _bands(result, imputations)} if tolerance.limits else {}
     return {
         **terms_of(settings, settings.best),
         "target": settings.target,
@@ -65,7 +71,7 @@ def summarise_run(result: RunResult, visits: Visits, imputations: pl.DataFrame) 
         "withheld": int((~released).sum()),
         "next_step": result.next_step,
         "withheld_by_reason": reasons,
-        "reason_words": {reason: IN_WORDS.get(reason, reason) for reason in reasons},
+        "reason_words": {reason: IN_WORDS.get(reason, reason).replace(OFF, tolerance.in_short) for reason in reasons},
         "risk_is_probability": calibrated.estimates.learnt_for is not None,
         "groups_by": list(settings.groups),
         "risk_cap": settings.risk_cap,
@@ -84,7 +90,26 @@ def summarise_run(result: RunResult, visits: Visits, imputations: pl.DataFrame) 
         "subgroups": _subgroups(result, visits, released),
         "data": profile_data(visits, settings.random_state),
         "seconds": dict(result.seconds),
+        **bands,
     }
+
+
+def _bands(result: RunResult, imputations: pl.DataFrame) -> list[BandSummary]:
+    """Each band's measured values and how they were imputed, and what was imputed into it."""
+    tolerance, calibrated = result.settings.allowed_error, result.calibrated
+    judged = calibrated.question.judged & np.isfinite(calibrated.estimates.value)
+    truth, imputed = tolerance.band(calibrated.truth[judged]), tolerance.band(calibrated.estimates.value[judged])
+    there = imputations.group_by(BAND).agg(pl.len().alias("missing"), pl.col("released").sum())
+    counts = {band: (missing, released) for band, missing, released in there.iter_rows()}
+    rows: list[BandSummary] = []
+    for place, band in enumerate(tolerance.bands):
+        missing, released = counts.get(band, (0, 0))
+        measured, right = int(np.sum(truth == place)), int(np.sum((truth == place) & (imputed == place)))
+        into = int(np.sum(imputed == place))
+        rows.append(
+            {"band": band, "measured": measured, "into": into, "right": right, "missing": missing, "released": released}
+        )
+    return rows
 
 
 def terms_of(settings: Settings, best: BestSettings) -> Terms:
@@ -187,7 +212,7 @@ def cutoff_in_words(cutoff: Cutoff, settings: Settings) -> str:
             f"No cut-off keeps the level of {100 * settings.fdr:g} %{sure}: even the least risky imputations of "
             f"measured visits are off too often, or too few vouch for them (all together worth {effective_size})."
         )
-    share = f"{100 * (cutoff.share or 0.0):.0f} % are off by the tolerance or more"
+    share = f"{100 * (cutoff.share or 0.0):.0f} % are {settings.allowed_error.in_short}"
     released = f"Values with a risk of up to {cutoff.risk:.3g} are released."
     if settings.claim == "visits":
         return f"{released} Of the visits set aside to calibrate, up to this risk {share}."
@@ -244,7 +269,7 @@ def _accuracy(calibrated: Calibrated, settings: Settings) -> Accuracy:
         "visits": len(rows),
         "how": how,
         "mae": {name: float(np.mean(np.abs(each - truth))) for name, each in ways.items() if len(rows)},
-        "risky_share": float(settings.allowed_error.risky(value, truth).mean()) if len(rows) else None,
+        "risky_share": float(settings.allowed_error.loss(value, truth).mean()) if len(rows) else None,
     }
 
 
@@ -252,7 +277,7 @@ def _alignment(calibrated: Calibrated, settings: Settings) -> list[RiskGroup]:
     """Errors of the judged visits in groups of equal size by risk."""
     rows, value, truth = _judged(calibrated)
     risk = calibrated.estimates.risk[rows]
-    error, risky = np.abs(value - truth), settings.allowed_error.risky(value, truth)
+    error, risky = np.abs(value - truth), settings.allowed_error.loss(value, truth)
     order = np.flatnonzero(np.isfinite(risk))
     order = order[np.argsort(risk[order], kind="stable")]
     return [
@@ -277,7 +302,7 @@ def _subgroups(result: RunResult, visits: Visits, released: BoolArray) -> list[S
         released=released,
         judged=rows,
         error=np.abs(value - truth),
-        risky=result.settings.allowed_error.risky(value, truth),
+        risky=result.settings.allowed_error.loss(value, truth),
         passing=result.passing[rows],
         weight=calibrated.weight[rows],
     )
@@ -290,7 +315,7 @@ def summarise_labs(imputer: SafeImputer, each: Mapping[str, RunSummary], folders
     first, bound = next(iter(imputer.labs_.values())), bound_of_labs(imputer.labs_, settings)
     second = [lab for lab, summary in each.items() if summary["second_look"]]
     no_promise = SECOND_LOOK if len(second) == len(each) else promised.no_promise
-    tolerance = "their lab's tolerance"
+    fault = "off by their lab's tolerance or more"
     some = f"Nothing is promised for {', '.join(second)} (second look). " if second and not no_promise else ""
     return {
         "targets": list(each),
@@ -303,9 +328,9 @@ def summarise_labs(imputer: SafeImputer, each: Mapping[str, RunSummary], folders
         "second_look": bool(second),
         "bound": _bound(
             bound,
-            "" if no_promise else headline_in_words(bound.values, tolerance, settings),
-            bound_in_words(bound, tolerance, None if no_promise else settings.fdr),
-            bound_in_words(bound, tolerance),
+            "" if no_promise else headline_in_words(bound.values, fault, settings),
+            bound_in_words(bound, fault, None if no_promise else settings.fdr),
+            bound_in_words(bound, fault),
         ),
         "visits": len(first.visits),
         "patients": first.visits.patients,

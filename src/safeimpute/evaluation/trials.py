@@ -18,7 +18,7 @@ from safeimpute.selection.questions import ask, draw_roles, question_of
 from safeimpute.selection.release import Decision
 from safeimpute.selection.several import decide_together
 from safeimpute.settings import Settings
-from safeimpute.tolerance import Tolerance
+from safeimpute.tolerance import Risky, Tolerance
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray, Stream, VisitArrays, generator
 
 TEST_FRACTION = 0.2
@@ -48,6 +48,10 @@ class Trial:
     def risky(self, tolerance: Tolerance) -> BoolArray:
         """Of tested visits: whether the imputation is off by the tolerance or more."""
         return tolerance.risky(self.estimates.value[self.tested], self.truth[self.tested])
+
+    def loss(self, tolerance: Tolerance) -> Risky:
+        """The same, or what it costs."""
+        return tolerance.loss(self.estimates.value[self.tested], self.truth[self.tested])
 
     def errors(self) -> tuple[FloatArray, FloatArray]:
         return self.estimates.value[self.tested], self.truth[self.tested]

@@ -36,10 +36,10 @@ def rank_by_validation(
     learn, truth = taught[wanted], task.validation_target[taught]
     fold = _folds(task.visits.patient[taught], rng)
     model = fit_risk(features[learn], value[learn], truth, fold, tolerance, seed, smallest_bin=SMALL_BIN_ROWS)
-    risk, spread = (_at(wanted, column) for column in model.judge(features, value))
+    risk, spread, above = (_at(wanted, column) for column in model.judge(features, value))
     nothing = np.ones(len(wanted), dtype=bool)
     nothing[wanted] = evidence.nothing_known
-    return Estimates(imputation.value, risk, spread, nothing, tolerance, imputation.signals)
+    return Estimates(imputation.value, risk, spread, nothing, tolerance, imputation.signals, above)
 
 
 def _folds(patient: IntArray, rng: np.random.Generator) -> IntArray:
@@ -49,6 +49,6 @@ def _folds(patient: IntArray, rng: np.random.Generator) -> IntArray:
 
 def _at(wanted: BoolArray, column: FloatArray) -> FloatArray:
     """A column of the wanted visits among all visits."""
-    whole = np.full(len(wanted), np.nan)
+    whole = np.full((len(wanted), *column.shape[1:]), np.nan)
     whole[wanted] = column
     return whole

@@ -28,10 +28,12 @@ from safeimpute.selection.claims import (
     without_promise,
 )
 from safeimpute.selection.cutoff import rule_of
+from safeimpute.selection.enough import require_sides
 from safeimpute.selection.reasons import NOT_FILLED, OUT_OF_RANGE
 from safeimpute.selection.release import Decision
 from safeimpute.settings import Settings, make_settings
 from safeimpute.visits.imputations import imputation_table
+from safeimpute.visits.lab_settings import settings_of_one
 from safeimpute.visits.limits import with_limits
 from safeimpute.visits.tables import like, to_polars, write_csv
 from safeimpute.visits.units import decision_limits, plausible_range
@@ -58,7 +60,7 @@ class Release:
         """Counts, promise and levels, for release.json and the terminal."""
         decision, told = self.decision, self.settings
         withheld = decision.reason[~decision.released].tolist()
-        cutoff, words = decision.cutoffs.get(0), told.allowed_error.describe(told.unit)
+        cutoff, words = decision.cutoffs.get(0), told.allowed_error.fault(told.unit)
         return {
             "target": told.target,
             "tolerance": told.tolerance,
@@ -126,6 +128,7 @@ def release(
     found = hidden if isinstance(hidden, Hidden) else Hidden.load(hidden)
     settings = _settings(found, tolerance, fdr, promise)
     _refuse_second(found)
+    require_sides(settings.target, found.truth, settings.allowed_error)
     result = _decided(found, imputed, settings, risk, signals)
     if found.folder is not None:
         _write(found.folder, result, found)
@@ -136,6 +139,7 @@ def _decided(found: Hidden, imputed: Any, settings: Settings, risk: str | None, 
     """Rank, calibrate, decide: from here on the calibration errors have been used."""
     names = [*([risk] if risk else []), *signals]
     filled = read_filled(found, imputed, names)
+    filled = replace(filled, value=settings.allowed_error.settled(filled.value))
     estimates = _estimates(found, filled, settings, risk)
     calibrated = _calibrated(found, estimates, settings)
     decision = calibrated.release(settings.allowed_error, rule_of(settings))
@@ -156,10 +160,10 @@ def _decided(found: Hidden, imputed: Any, settings: Settings, risk: str | None, 
 
 def _settings(hidden: Hidden, tolerance: float | str, fdr: float, promise: Mapping[str, Any]) -> Settings:
     facts = hidden.facts
-    known = {"claim", "promise", "confidence", "groups", "risk_cap", "interval"}
+    known = {"claim", "promise", "confidence", "groups", "risk_cap", "interval", "limits", "cost"}
     if unknown := sorted(set(promise) - known):
         raise OptionError(f"{unknown[0]!r} is no option of release. Options: {', '.join(sorted(known))}.")
-    settings = make_settings(
+    told = make_settings(
         target=facts.choice.target,
         tolerance=tolerance,
         fdr=fdr,
@@ -167,6 +171,7 @@ def _settings(hidden: Hidden, tolerance: float | str, fdr: float, promise: Mappi
         random_state=facts.seed,
         **{"claim": "visits", **promise},
     )
+    settings = settings_of_one(told)
     if settings.claim not in CLAIMS:
         raise GuaranteeRefused(
             f"claim {settings.claim!r} speaks of visits outside the table, which another tool's values do not reach. "
@@ -206,7 +211,7 @@ def _estimates(hidden: Hidden, filled: Filled, settings: Settings, risk: str | N
 def _calibrated(hidden: Hidden, estimates: Estimates, settings: Settings) -> Calibrated:
     """Weighed where the claim asks for it; a visit the tool left empty is outside, measured or not."""
     plausible = plausible_range(settings.target, hidden.facts.unit)
-    limits = decision_limits(settings.target, hidden.facts.unit)
+    limits = settings.allowed_error.limits or decision_limits(settings.target, hidden.facts.unit)
     found = calibrate(hidden.question(settings), hidden.truth, estimates, settings, plausible, limits=limits)
     empty = ~np.isfinite(estimates.value)
     outside = {**found.outside, OUT_OF_RANGE: found.outside[OUT_OF_RANGE] & ~empty, NOT_FILLED: empty}
@@ -240,6 +245,8 @@ def _table(hidden: Hidden, calibrated: Calibrated, decision: Decision, settings:
         decision.p_value,
         decision.released,
         decision.reason,
+        settings.allowed_error,
+        None if estimates.above is None else estimates.above[rows],
     )
 
 

@@ -50,6 +50,7 @@ class Estimates:
     no_evidence: BoolArray  # nothing supports the value: outside every promise
     learnt_for: Tolerance | None = None  # the tolerance a learned risk speaks of; None: it speaks of none
     signals: Mapping[str, FloatArray] = field(default_factory=dict)  # what the risk was made of
+    above: FloatArray | None = None  # visits x limits: chance that the truth lies at or above each; None: not learnt
 
     def __len__(self) -> int:
         return len(self.value)
@@ -61,8 +62,7 @@ class Estimates:
         """
         if self.learnt_for is None or tolerance == self.learnt_for:
             return self.risk
-        allowed = np.maximum(tolerance.allowed(self.value), 1e-12)
-        return np.asarray(np.exp(-allowed / np.maximum(self.spread, 1e-12)), dtype=np.float64)
+        return tolerance.chance(self.value, self.spread)
 
     def at(self, rows: BoolArray | IntArray) -> "Estimates":
         """The same at some visits."""
@@ -73,6 +73,7 @@ class Estimates:
             self.no_evidence[rows],
             self.learnt_for,
             {name: each[rows] for name, each in self.signals.items()},
+            None if self.above is None else self.above[rows],
         )
 
 
@@ -85,11 +86,14 @@ def join_estimates(visits: int, parts: list[tuple[BoolArray, Estimates]]) -> Est
     value, risk, spread = (np.full(visits, np.nan) for _ in range(3))
     nothing = np.ones(visits, dtype=bool)
     signals = {name: np.full(visits, np.nan) for name in first.signals}
+    above = None if first.above is None else np.full((visits, first.above.shape[1]), np.nan)
     for rows, part in parts:
+        if above is not None:
+            above[rows] = part.above
         value[rows], risk[rows], spread[rows], nothing[rows] = (part.value, part.risk, part.spread, part.no_evidence)
         for name, column in signals.items():
             column[rows] = part.signals[name]
-    return Estimates(value, risk, spread, nothing, first.learnt_for, signals)
+    return Estimates(value, risk, spread, nothing, first.learnt_for, signals, above)
 
 
 @dataclass(frozen=True)

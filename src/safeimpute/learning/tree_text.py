@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safeimpute.errors import ModelFolderError
 
 MOST_FEATURES = 100_000
-OBJECTIVES = ("regression", "huber", "binary sigmoid:1")
+OBJECTIVES = ("regression", "huber", "binary sigmoid:1", "cross_entropy")
 HEADER = {
     "version": "v4",
     "num_class": "1",

@@ -27,7 +27,8 @@ NOT_KEPT = (
     "known, and the promise holds only if they were not."
 )
 COLUMNS = ("target", "subject", "time", "labs", "attributes", "exclude")  # they reach a decision through the table
-NO_CHOICES = (*COLUMNS, "interval", "gammas", "device", "best", "paper")  # every other setting reaches a decision
+CARRIED = ("limits", "cost")  # by the tolerance, once settings are made
+NO_CHOICES = (*COLUMNS, *CARRIED, "interval", "gammas", "device", "best", "paper")  # all others reach a decision
 
 
 @dataclass(frozen=True)

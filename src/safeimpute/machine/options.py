@@ -365,3 +365,26 @@ def days_of(moment: float | str) -> float:
     except ValueError:
         raise OptionError(f"{moment!r} is neither a date such as 2026-01-31 nor a number of days.") from None
     return (then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp() / 86_400
+
+
+def as_costs(given: Any) -> Any:
+    """A table in a file or in Python as the text that is typed."""
+    if isinstance(given, list | tuple) and all(isinstance(row, list | tuple) for row in given):
+        return "; ".join(" ".join(str(each) for each in row) for row in given)
+    return given
+
+
+LIMITS = Option(
+    "Limits that the tolerance limits speaks of; a value at a limit lies above it.",
+    takes="numbers in the target's unit, comma separated or as a list",
+    default="the catalogue's decision limits",
+    reads=as_names,
+)
+COST = Option(
+    "What it costs to impute one band or class where another is the true one; fdr is then the mean cost among the "
+    "released values, as a share of the largest.",
+    takes="a row per true band, from the lowest, of what imputing each costs (0 1; 5 0, or a list of lists), or the "
+    "size of the error up to a largest (error up to 2)",
+    default="every wrong band the same",
+    reads=as_costs,
+)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safeimpute.selection.logistic import newton
+from safeimpute.tolerance import Risky
 from safeimpute.visits.arrays import BoolArray, FloatArray
 
 TIMES_ALPHA = (1.25, 1.5, 2.0)  # shares of risky values, in units of alpha, that the bets are made for
@@ -47,7 +48,7 @@ class BetCalibration:
         return min(self.mean * (share - alpha) / spread, LARGEST_STAKE / (alpha * self.most))
 
 
-def calibrate_bets(weight: FloatArray, risky: BoolArray) -> BetCalibration:
+def calibrate_bets(weight: FloatArray, risky: Risky) -> BetCalibration:
     """From the entries a cut-off was calibrated on, those at or below it."""
     total = float(weight.sum())
     share = float((weight * risky).sum()) / total if total > 0 else 0.0
@@ -120,7 +121,7 @@ def errors_evidence(patient: Keys, chance: FloatArray, risky: BoolArray) -> Evid
     return _mixture(paths)
 
 
-def fit_chances(risk: FloatArray, risky: BoolArray) -> tuple[float, float]:
+def fit_chances(risk: FloatArray, risky: Risky) -> tuple[float, float]:
     """Log odds of a risky value as a line in those that the risk says; pulled to the risk itself."""
     return fit_line(log_odds(risk), risky)
 
@@ -131,7 +132,7 @@ def log_odds(chance: FloatArray) -> FloatArray:
     return np.asarray(np.log(clipped / (1 - clipped)), dtype=np.float64)
 
 
-def fit_line(logit: FloatArray, happened: BoolArray) -> tuple[float, float]:
+def fit_line(logit: FloatArray, happened: Risky) -> tuple[float, float]:
     """Intercept and slope under which `happened` is likeliest, a little pulled to 0 and 1: no change."""
     if not len(logit) or happened.all() or not happened.any():
         return NO_CHANGE

@@ -51,6 +51,8 @@ def imputed(lab: FittedLab) -> pl.DataFrame:
         decision.p_value,
         decision.released,
         decision.reason,
+        lab.settings.allowed_error,
+        None if estimates.above is None else estimates.above[rows],
     )
 
 
@@ -136,7 +138,10 @@ def draw_values(lab: FittedLab, m: int, delta: float = 0.0) -> FloatArray:
     """Draws as an array: missing values in the order of `impute`, by draws; `delta` is added to each."""
     if not 1 <= m <= MOST_DRAWS:
         raise OptionError(f"{m:,} draws cannot be made: ask for 1 to {MOST_DRAWS:,}. Twenty are usual.")
-    return draws_of(predictive_of(lab), m, lab.settings.random_state, delta)
+    if delta and lab.settings.allowed_error.levels:
+        raise OptionError("delta shifts amounts, and the target is a class. Draw it without delta.")
+    drawn = draws_of(predictive_of(lab), m, lab.settings.random_state, delta)
+    return lab.settings.allowed_error.settled(drawn)
 
 
 def predictive_of(lab: FittedLab) -> Predictive:

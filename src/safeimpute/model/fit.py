@@ -12,7 +12,7 @@ from safeimpute.machine.progress import Progress, part_of, silent
 from safeimpute.machine.resources import steady_sums
 from safeimpute.machine.state import Checkpoint
 from safeimpute.selection.calibrated import Calibrated, Range, evidence_scope, late_results
-from safeimpute.selection.enough import require_groups
+from safeimpute.selection.enough import require_groups, require_sides
 from safeimpute.selection.groups import make_grouping, shown_grouping
 from safeimpute.selection.measuring.diagnosis import MeasuringDiagnosis, diagnose
 from safeimpute.selection.measuring.features import measuring_table
@@ -118,6 +118,7 @@ def fit_question(
 ) -> tuple[Fitted, Calibrated]:
     """Fit and calibrate in one go; `visits` holds every measured target, `checkpoint` folds fitted before."""
     require_groups(settings.groups, visits)
+    require_sides(settings.target, visits.target_values, settings.allowed_error)
     weighed = settings.claim != "visits"
     fitted = fit_system(question, settings, device, part_of(progress, 0.0, 0.85 if weighed else 1.0), checkpoint)
     if weighed:

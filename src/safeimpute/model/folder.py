@@ -72,6 +72,7 @@ class SavedModel:
             spread=tensors["visit.spread"],
             no_evidence=tensors["visit.no_evidence"].astype(bool),
             learnt_for=learnt_for,
+            above=tensors.get("visit.above"),
         )
         names = self.manifest["outside"]
         outside = {name: tensors["visit.outside"][:, k].astype(bool) for k, name in enumerate(names)}
@@ -201,6 +202,8 @@ def _visit_tensors(parts: ModelParts) -> Arrays:
     """What `impute` needs when the model meets its own table again."""
     estimates, calibrated = parts.calibrated.estimates, parts.calibrated
     tensors = {f"network.{name}": array for name, array in parts.network.items()}
+    if estimates.above is not None and estimates.above.shape[1]:
+        tensors["visit.above"] = estimates.above
     return tensors | {
         "visit.value": estimates.value,
         "visit.risk": estimates.risk,

@@ -308,6 +308,7 @@ def _joined(parts: list[Scored]) -> Scored:
         np.concatenate([each.spread for each in estimates]),
         np.concatenate([each.no_evidence for each in estimates]),
         estimates[0].learnt_for,
+        above=None if estimates[0].above is None else np.concatenate([each.above for each in estimates]),
     )
     rest = {
         name: np.concatenate([getattr(part, name) for part in parts])

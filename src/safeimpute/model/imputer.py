@@ -145,7 +145,7 @@ class SafeImputer(AtAGlance, Parameterised):
         labs = self._current()
         meet_labs(labs, visits)
         decide_labs(labs, self.settings_)
-        return like(pl.concat([imputed(lab) for lab in labs.values()]), visits)
+        return like(pl.concat([imputed(lab) for lab in labs.values()], how="diagonal"), visits)
 
     def transform(self, visits: Any, fill: Fill = "released") -> Any:
         """The visits with released values filled in; `<target>_released` flags them.

@@ -90,9 +90,9 @@ class Entered:
     cutoff: FloatArray  # in force when it was entered; NaN where none was
     risky: BoolArray
     strange: BoolArray  # a measured value far from all that the fit saw
-    ratio: FloatArray  # |error| in units of its spread; NaN where not measured
+    ratio: FloatArray  # |error| in units of its spread; NaN where not measured exactly
     groups: NDArray[np.str_]  # name -> level, as JSON
-    censored: BoolArray  # measured, and known only by a limit: who is measured shows it, no error does
+    censored: BoolArray  # measured, and its result tells of no error: who is measured shows it
 
     def __len__(self) -> int:
         return len(self.visit)

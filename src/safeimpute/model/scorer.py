@@ -158,6 +158,8 @@ class LabScorer:
             np.full(len(rows), np.nan),
             scored.released[rows],
             scored.reason[rows],
+            self.settings.allowed_error,
+            None if scored.estimates.above is None else scored.estimates.above[rows],
         )
 
 
@@ -220,7 +222,7 @@ class Scorer:
             for place, lab in enumerate(self.labs.values())
         ]
         tables, accounts = zip(*scored, strict=True)
-        return ScoredTable(pl.concat(tables), accounts)
+        return ScoredTable(pl.concat(tables, how="diagonal"), accounts)
 
     @property
     def one(self) -> LabScorer:
@@ -307,9 +309,10 @@ def _as_decided(visits: VisitArrays, scored: Scored, found: Decided) -> Scored:
         whole[rows] = then
         return whole.astype(np.str_) if now.dtype.kind == "U" else whole
 
-    estimates = replace(
-        scored.estimates, value=put(scored.estimates.value, found.value), risk=put(scored.estimates.risk, found.risk)
-    )
+    now = scored.estimates
+    estimates = replace(now, value=put(now.value, found.value), risk=put(now.risk, found.risk))
+    if now.above is not None:  # tonight's chances do not speak of another night's value
+        estimates = replace(estimates, above=np.where((estimates.risk == now.risk)[:, None], now.above, np.nan))
     return replace(
         scored,
         estimates=estimates,

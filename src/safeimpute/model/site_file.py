@@ -96,6 +96,8 @@ class AtSite:
 def open_site(model: Path, visits: Path, columns: Mapping[str, str] | None = None) -> AtSite:
     """Read both; the model is the same folder at every site, `columns` names in the file -> names it knows."""
     saved, frozen = calibratable(model)
+    if saved.settings.allowed_error.graded:
+        raise GuaranteeRefused("a site's sums count values as right or wrong, and this model counts costs.")
     arrays = read_new_visits(read_visits(visits, dict(columns or {})), saved.reading).arrays
     refuse_known_values(arrays, visits, model, model.resolve().parent)
     return AtSite(saved, frozen, arrays, (model, visits))

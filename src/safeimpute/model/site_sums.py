@@ -49,21 +49,21 @@ class Cells:
 
 
 def cells_of(visits: VisitArrays, scored: Scored, model: FrozenModel, settings: Settings) -> Cells:
-    measured = ~scored.candidate & ~visits.target_censored & scored.inside
-    risky = settings.allowed_error.risky(scored.estimates.value, visits.target_values)
-    late, rows = late_visits(visits, settings) & measured, scored.inside & (measured | scored.candidate)
+    judged, value, truth = visits.target_judges & scored.inside, scored.estimates.value, visits.target_values
+    risky = settings.allowed_error.largest_loss(value, truth, visits.target_limits).astype(bool)
+    late, rows = late_visits(visits, settings) & judged, scored.inside & (judged | scored.candidate)
     place = np.zeros(len(visits), np.int64)
     for number in model.cutoffs:
         here = scored.group == number
         place[here] = np.searchsorted(model.reference.grid(number), scored.estimates.risk[here], side="left")
-    error = np.abs(scored.estimates.value - visits.target_values) / scored.estimates.spread
+    error = np.abs(value - truth) / scored.estimates.spread
     known = Cells(
         visits.patient_key,
         scored.group,
         place,
-        np.where(measured, np.where(risky, RISKY, GOOD), ASKED),
+        np.where(judged, np.where(risky, RISKY, GOOD), ASKED),
         scored.weight + late,
-        np.where(measured, np.searchsorted(RATIOS, error), -1),
+        np.where(judged & ~np.isnan(truth), np.searchsorted(RATIOS, error), -1),
     )
     again = replace(known, kind=np.where(risky, LATE_RISKY, LATE_GOOD), ratio=np.full(len(visits), -1)).at(late)
     return together([known.at(rows), again])
@@ -72,7 +72,7 @@ def cells_of(visits: VisitArrays, scored: Scored, model: FrozenModel, settings: 
 def patient_parts(visits: VisitArrays, scored: Scored) -> NDArray[np.uint64]:
     """Each patient's hash, and one of all that its visits add to the sums."""
     part = visits.visit_key.copy()
-    for each in (scored.estimates.risk, scored.weight, visits.target_values):
+    for each in (scored.estimates.risk, scored.weight, visits.target_values, *visits.target_limits.T):
         part = mix(part ^ np.ascontiguousarray(each).view(np.uint64))
     patients, where = np.unique(visits.patient_key, return_inverse=True)
     total = np.zeros(len(patients), np.uint64)
@@ -84,8 +84,7 @@ def chances_of(visits: VisitArrays, scored: Scored) -> Cells:
     """Every visit by its chance of being unmeasured, for the diagnosis."""
     chance, nothing = scored.weight / (1.0 + scored.weight), np.zeros(len(visits), np.int64)
     place = np.minimum((chance * BINS).astype(np.int64), BINS - 1)
-    every = Cells(visits.patient_key, nothing, place, scored.candidate.astype(np.int64), chance, nothing)
-    return every.at(scored.candidate | ~visits.target_censored)
+    return Cells(visits.patient_key, nothing, place, scored.candidate.astype(np.int64), chance, nothing)
 
 
 def together(parts: Sequence[Cells]) -> Cells:

@@ -7,6 +7,7 @@ or the neighbour search outside of what they hold.
 import math
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from safeimpute.learning.scaling import Scaler
 from safeimpute.machine.state import Arrays
 from safeimpute.model.frozen import FrozenModel, score_visits
 from safeimpute.selection.measuring.model import FoldMeasuring, Logistic
+from safeimpute.tolerance import Tolerance
 from safeimpute.visits.arrays import VisitArrays, mix
 from safeimpute.visits.new_visits import Reading
 
@@ -62,6 +64,9 @@ def require_visit_arrays(tensors: Arrays, visits: Any, outside: Any) -> None:
     """The arrays of the fitted table have one entry per fitted visit."""
     _require(_is_whole(visits, 1, 2**40) and isinstance(outside, list), "the count of fitted visits")
     shapes = dict.fromkeys(("value", "risk", "spread", "no_evidence", "weight"), (visits,))
+    above = tensors.get("visit.above")
+    if above is not None:
+        shapes["above"] = (visits, *above.shape[1:2])
     for name, shape in {**shapes, "outside": (visits, len(outside))}.items():
         found = tensors.get(f"visit.{name}")
         _require(found is not None and found.shape == shape and found.dtype.kind in "fiu", f"visit.{name}")
@@ -99,10 +104,28 @@ def _look_at_fold(fold: FoldModel, reading: Reading) -> None:
     _require(source.course.coefficients.ndim == 1, "the course")
     _look_at_joint(source.joint, labs, attributes)
     _require(source.joint.coefficients.shape == source.course.coefficients.shape, "the joint course")
-    tolerance = fold.risk.tolerance
-    _require(all(_is_number(each) and each >= 0 for each in vars(tolerance).values()), "the tolerance")
-    bags = (fold.trees.trees, fold.beyond.trees, fold.risk.probability, fold.risk.ratio)
+    _look_at_tolerance(fold.risk.tolerance)
+    _look_at_tolerance(fold.risk.scale)
+    _require(len(fold.risk.above) == len(fold.risk.tolerance.limits), "the limits of its risk")
+    _require((fold.risk.probability is None) == (fold.risk.tolerance.of_error is None), "its risk")
+    chances = () if fold.risk.probability is None else (fold.risk.probability,)
+    bags = (fold.trees.trees, fold.beyond.trees, *chances, fold.risk.ratio, *fold.risk.above)
     _require(all(1 <= len(bag.members) <= FOLDS[1] for bag in bags), "the number of trees")
+
+
+def _look_at_tolerance(tolerance: Tolerance) -> None:
+    limits = tolerance.limits
+    numbers = all(map(_is_number, (tolerance.absolute, tolerance.share, *limits)))
+    _require(numbers and min(tolerance.absolute, tolerance.share) >= 0, "the tolerance")
+    _require(all(low < high for low, high in pairwise(limits)), "the limits")
+    _require(isinstance(tolerance.by_size, bool), "the costs")
+    levels, cost = tolerance.levels, tolerance.cost
+    bands = len(limits) + 1
+    _require(not cost or [len(row) for row in cost] == [bands] * bands, "the costs")
+    _require(not cost or all(_is_number(each) and each >= 0 for row in cost for each in row), "the costs")
+    _require(not cost or max(map(max, cost)) > 0, "the costs")
+    between = tuple((low + high) / 2 for low, high in pairwise(levels))
+    _require(not levels or (all(map(_is_number, levels)) and between == limits), "the classes")
 
 
 def _look_at_scaler(scaler: Scaler, width: int) -> None:

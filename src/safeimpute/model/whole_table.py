@@ -99,13 +99,12 @@ def table_sums(visits: VisitArrays, model: FrozenModel, settings: Settings) -> T
 
 def sums_of_scored(visits: VisitArrays, scored: Scored, model: FrozenModel, settings: Settings) -> TableSums:
     """The same of visits already scored, measured ones too."""
-    measured = ~scored.candidate & ~visits.target_censored
     late = late_visits(visits, settings)
     chance = scored.weight / (1.0 + scored.weight)
     bins = np.minimum((chance * BINS).astype(np.int64), BINS - 1)
-    inside = measured & scored.inside
-    error = np.abs(scored.estimates.value - visits.target_values)[inside] / scored.estimates.spread[inside]
-    whole = Ledger(_entries(visits, scored, settings, inside, scored.weight), np.empty(0))
+    exact = ~np.isnan(visits.target_values) & scored.inside
+    error = np.abs(scored.estimates.value - visits.target_values)[exact] / scored.estimates.spread[exact]
+    whole = Ledger(_entries(visits, scored, settings, visits.target_judges & scored.inside, scored.weight), np.empty(0))
     return TableSums(
         groups={
             number: tuple(sums_of(each) for each in several)
@@ -115,10 +114,10 @@ def sums_of_scored(visits: VisitArrays, scored: Scored, model: FrozenModel, sett
         visits=len(visits),
         patients=int(visits.patient.max(initial=-1)) + 1,
         outside=int(np.sum(scored.candidate & ~scored.inside)),
-        measured=_counts(bins[measured]),
+        measured=_counts(bins[~scored.candidate]),
         unmeasured=_counts(bins[scored.candidate]),
         chance=_amounts(bins, chance, BINS),
-        ratios=_amounts(np.searchsorted(RATIOS, error), (scored.weight + late)[inside], len(RATIOS) + 1),
+        ratios=_amounts(np.searchsorted(RATIOS, error), (scored.weight + late)[exact], len(RATIOS) + 1),
     )
 
 
@@ -131,24 +130,23 @@ def _ledgers(
 ) -> dict[int, tuple[Ledger, ...]]:
     """Of every group of the fit, at its thresholds; under claim later also with late results counted once more."""
     weights, asked = [scored.weight], [scored.candidate]
-    measured = ~scored.candidate & ~visits.target_censored
+    judged = visits.target_judges
     if settings.claim == "later":
         late = late_visits(visits, settings)
-        weights, asked = [*weights, scored.weight + late], [*asked, scored.candidate | (measured & late)]
+        weights, asked = [*weights, scored.weight + late], [*asked, scored.candidate | (judged & late)]
     found = {}
     for number in model.cutoffs:
         here, grid = scored.inside & (scored.group == number), model.reference.grid(number)
         found[number] = tuple(
-            Ledger(
-                _entries(visits, scored, settings, measured & here, weight), grid, scored.estimates.risk[there & here]
-            )
+            Ledger(_entries(visits, scored, settings, judged & here, weight), grid, scored.estimates.risk[there & here])
             for weight, there in zip(weights, asked, strict=True)
         )
     return found
 
 
 def _entries(visits: VisitArrays, scored: Scored, settings: Settings, rows: BoolArray, weight: FloatArray) -> Entries:
-    risky = settings.allowed_error.risky(scored.estimates.value, visits.target_values)
+    value, allowed = scored.estimates.value, settings.allowed_error
+    risky = allowed.largest_loss(value, visits.target_values, visits.target_limits)
     return Entries(visits.patient[rows], scored.estimates.risk[rows], weight[rows], risky[rows])
 
 

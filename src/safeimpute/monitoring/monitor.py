@@ -94,6 +94,10 @@ def monitor(scorer: Scorer, measured: Any, log: NightLog, beside: Sequence[Path]
 
 def require_nightly(scorer: Scorer, log: NightLog) -> None:
     """Refuse models that say nothing about what comes in later or that no night log could know, and another's log."""
+    if scorer.settings.allowed_error.graded:
+        raise GuaranteeRefused(
+            "a night log counts values as right or wrong, and this model counts costs. Monitor a fit without --cost."
+        )
     if scorer.settings.claim != "later":
         raise GuaranteeRefused(
             f"this model makes the claim {scorer.settings.claim!r}; monitoring speaks for visits as they come in. Fit "
@@ -213,7 +217,7 @@ def entries_of_visits(
     here = np.flatnonzero(rows[wanted])
     part = visits.take(wanted)
     truth, value = part.target_values, scored.estimates.value
-    valued = ~np.isnan(truth)
+    valued, judged = ~np.isnan(truth), part.target_judges
     order = here[np.lexsort((part.visit_key[here], part.time[here]))]
     entered = Entered(
         number=np.zeros(len(part), np.int64),
@@ -229,11 +233,11 @@ def entries_of_visits(
         risk=scored.estimates.risk,
         odds=scored.weight,
         cutoff=scored.cutoff,
-        risky=valued & tolerance.risky(value, truth),
+        risky=judged & tolerance.largest_loss(value, truth, part.target_limits).astype(bool),
         strange=valued & model.reference.strange(truth, part.target),
         ratio=np.abs(value - truth) / scored.estimates.spread,
         groups=_groups(part, value, model),
-        censored=part.target_censored & ~valued,
+        censored=part.target_censored & ~judged,
     )
     return entered.at(order)
 

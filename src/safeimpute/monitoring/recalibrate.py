@@ -74,7 +74,8 @@ def recalibration(
     limit = {part: -np.inf if each.risk is None else each.risk for part, each in cutoffs.items()}
     below = measured & (some.risk <= np.array([limit.get(part, -np.inf) for part in some.part.tolist()]))
     night = weight + some.late
-    data = interval_errors(some.ratio[measured], np.ones(int(measured.sum())), night[measured])
+    exact = measured & ~np.isnan(some.ratio)
+    data = interval_errors(some.ratio[exact], np.ones(int(exact.sum())), night[exact])
     before = NO_SHIFT if status.recalibration is None else status.recalibration.shift
     return Recalibration(
         cutoffs=cutoffs,

@@ -7,8 +7,9 @@ from safeimpute.evaluation.data_profile import DataProfile
 from safeimpute.evaluation.run_summary import RunSummary
 from safeimpute.machine.files import plain_text
 from safeimpute.report.charts import holds_the_rest, pixel_strip
-from safeimpute.report.palette import NBSP, number, percent
+from safeimpute.report.palette import NBSP, number, percent, sentence
 from safeimpute.report.run_folder import InputRecord, Manifest
+from safeimpute.tolerance import Tolerance, parse_tolerance
 
 MOST_LABS = 40
 METHODS = {
@@ -109,3 +110,35 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield from _flat(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def allowed_error(summary: RunSummary) -> Tolerance:
+    """The tolerance, read."""
+    return parse_tolerance(summary["tolerance"])
+
+
+def band_rows(summary: RunSummary) -> list[dict[str, str]]:
+    """Where limits count: how measured values of each band were imputed, and what was released."""
+
+    def share(part: int, whole: int) -> str:
+        return f"{percent(part / whole)} of {whole:,}" if whole else "–"
+
+    return [
+        {
+            "band": plain_text(row["band"], 60),
+            "found": share(row["right"], row["measured"]),
+            "right": share(row["right"], row["into"]),
+            "released": share(row["released"], row["missing"]),
+        }
+        for row in summary.get("bands", [])
+    ]
+
+
+def unacceptable(summary: RunSummary) -> str:
+    """What counts as unacceptable, as the beginning of a sentence."""
+    if not (summary.get("bands") or allowed_error(summary).graded):
+        return f"An error counts as unacceptable from {sentence(summary['tolerance_in_words'])}"
+    fault = allowed_error(summary).fault(summary["unit"])
+    if allowed_error(summary).graded:
+        return f"Values count as {sentence(fault)}"
+    return f"A value counts as unacceptable where it is {sentence(fault)}"

@@ -4,7 +4,7 @@ from safeimpute.evaluation.data_profile import MeasuringSummary
 from safeimpute.evaluation.release_profile import Distribution, GroupOutcome
 from safeimpute.evaluation.run_summary import RunSummary
 from safeimpute.machine.files import plain_text
-from safeimpute.report.background import data_content, model_card
+from safeimpute.report.background import allowed_error, band_rows, data_content, model_card, unacceptable
 from safeimpute.report.palette import number, percent, quantity, sentence
 from safeimpute.report.run_folder import Manifest
 from safeimpute.visits.catalogue import lab_title
@@ -17,7 +17,7 @@ NOT_PROMISED = (
     "level, or that withheld values are wrong. Intervals cover their share of all imputed values, not of the "
     "released."
 )
-PROBABILITY = "The risk of a value is the learnt chance that it is off by the tolerance or more."
+PROBABILITY = "The risk of a value is the learnt chance that it is {}."
 SCORE = "The risk of a value is a score without a unit: larger is riskier."
 GROUPED_BY = {"value": "imputed value", "history": "own measured values"}
 NOT_WEIGHED = (
@@ -39,13 +39,16 @@ def page_content(summary: RunSummary, manifest: Manifest) -> Section:
         "promise": _promise(summary),
         "cutoffs": [sentence(each["words"]) for each in summary["cutoffs"] if not each["group"]],
         "group_rows": _group_rows(summary),
+        "band_rows": band_rows(summary),
         "headline": sentence(summary["bound"]["headline"]) if summary["bound"]["headline"] else "",
         "bound": sentence(summary["bound"]["words"]) if summary["bound"]["words"] else "",
         "level_width": round(100 * summary["fdr"], 2) if summary["bound"]["headline"] else None,
         "bound_survives": summary["bound"]["survives"],
         "bound_width": bound_width(summary),
         "gathering": _gathering(summary),
-        "what_risk_is": PROBABILITY if summary["risk_is_probability"] else SCORE,
+        "what_risk_is": PROBABILITY.format(allowed_error(summary).in_short)
+        if summary["risk_is_probability"]
+        else SCORE,
         "measuring": _measuring(summary["measuring"]),
         "not_weighed": NOT_WEIGHED,
         "sensitivity": sensitivity_words(summary),
@@ -76,9 +79,9 @@ def answer(summary: RunSummary) -> str:
 
 
 def _setting(summary: RunSummary) -> str:
-    data, tolerance = summary["data"], sentence(summary["tolerance_in_words"])
+    data = summary["data"]
     return (
-        f"An error counts as unacceptable from {tolerance}; {_asked(summary)}. The table holds {data['visits']:,} "
+        f"{unacceptable(summary)}; {_asked(summary)}. The table holds {data['visits']:,} "
         f"visits of {data['patients']:,} patients; {_calibrated_by(summary)}."
         f"{' A ' + sentence(summary['effort']) + '.' if summary['effort'] else ''}"
     )

@@ -169,7 +169,9 @@ def evaluation_curves(curves: Sequence[Curve], unit: str | None) -> Figure:
         axes.set_visible(False)
     for axes, curve in zip(panels, curves, strict=False):
         level_panel(axes, curve["points"])
-        tolerance = Tolerance(curve["absolute"], curve["share"]).describe(plain_text(unit, 16) if unit else None)
+        tolerance = Tolerance(curve["absolute"], curve["share"], tuple(curve.get("limits", ()))).describe(
+            plain_text(unit, 16) if unit else None
+        )
         axes.set_title(f"unacceptable from {tolerance}", fontsize=8)
     figure.supxlabel("FDR level asked for", fontsize=11)
     figure.supylabel("Share of test values", fontsize=11)

@@ -12,7 +12,7 @@ from typing import cast
 from safeimpute.evaluation.drawn_run import DrawsSummary
 from safeimpute.evaluation.run_summary import RunSummary
 from safeimpute.machine.files import plain_text
-from safeimpute.report.background import INTENDED_USE, METHODS, NOT_FOR, model_card
+from safeimpute.report.background import INTENDED_USE, METHODS, NOT_FOR, allowed_error, model_card
 from safeimpute.report.palette import NBSP, number, percent, quantity
 from safeimpute.report.run_folder import Manifest, read_manifest, read_summary
 
@@ -310,4 +310,4 @@ def risky_in_words(summary: RunSummary) -> str:
     if share is None:
         return ""
     level = number(100 * summary["fdr"])
-    return f"Of all of them {percent(share)} are off by the tolerance or more; the level asked for is {level} %."
+    return f"Of all of them {percent(share)} are {allowed_error(summary).in_short}; the level asked for is {level} %."

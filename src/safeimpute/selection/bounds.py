@@ -59,7 +59,8 @@ def ledger_bound(entries: Entries, cutoff: float, risk: FloatArray, patient: Int
     luck = NormalDist().inv_cdf(1.0 - doubt / THRESHOLDS_HERE)
     chance = luck * math.sqrt(here * (1.0 - here) * float(np.square(per_patient).sum()))
     most = seen * values + math.hypot((here - seen) * values, chance)
-    return Bound(values, confidence, share, min(values, math.floor(most + 1e-9)))
+    whole = math.floor(most + 1e-9) if entries.risky.dtype == bool else math.ceil(most - 1e-9)  # costs are no counts
+    return Bound(values, confidence, share, min(values, whole))
 
 
 def largest_sum(amounts: FloatArray, unit: float, doubt: float) -> float:

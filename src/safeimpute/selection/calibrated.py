@@ -92,7 +92,7 @@ class Calibrated:
             weight=self.weight,
             outside=self.outside | capped(risk, self.risk_cap),
             judged=judged,
-            risky=tolerance.risky(value, truth),
+            risky=tolerance.loss(value, truth),
             candidate=self.question.candidate,
             cell=None if self.grouping is None else self.grouping.cells(visits, self.estimates.value),
             late=self.late,
@@ -129,6 +129,7 @@ class Calibrated:
         return tuple(
             AtTolerance(each, typed, reaches(self.selection_data(each), rule, levels, bounded=each is tolerance))
             for each, typed in tolerances_around(tolerance)
+            if each is tolerance or each != tolerance  # limits have no multiples
         )
 
     def with_estimates(self, estimates: Estimates) -> "Calibrated":

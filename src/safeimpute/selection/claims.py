@@ -31,18 +31,19 @@ def promise_in_words(settings: Settings, unit: str | None, columns: tuple[str, .
     The level holds within each of the settings' groups, where some are named.
     """
     target = settings.target
-    return promise_about(settings, target, settings.allowed_error.describe(unit), target, columns)
+    return promise_about(settings, target, settings.allowed_error.fault(unit), target, columns)
 
 
-def promise_about(settings: Settings, target: str, tolerance: str, measured: str, columns: tuple[str, ...]) -> Promised:
-    """The same of a target and a tolerance in any words; `measured` is what was measured or not."""
+def promise_about(settings: Settings, target: str, fault: str, measured: str, columns: tuple[str, ...]) -> Promised:
+    """The same in any words: of a target, what an unacceptable value is (`fault`), what was measured or not."""
     claim, promise, groups = settings.claim, settings.promise, settings.groups
-    share = f"is off by {tolerance} or more"
+    where = fault.startswith("on ")
+    share, shares = (f"lies {fault}", f"lie {fault}") if where else (f"is {fault}", f"are {fault}")
     level = f"{100 * settings.fdr:g} %"
     if promise == "confident":
         sentence = (
             f"With {100 * settings.confidence:g} % confidence, at most {level} of the {target} values that this rule "
-            f"releases {WHO[claim]} {share.replace('is off', 'are off')}{_within(groups)}."
+            f"releases {WHO[claim]} {shares}{_within(groups)}."
         )
     else:
         sentence = f"Of the {target} values released {WHO[claim]}, the expected share that {share} is at most "
@@ -82,7 +83,7 @@ def _within(groups: tuple[str, ...]) -> str:
     return f", also within each group by {' and '.join(groups)}" if groups else ""
 
 
-def headline_in_words(released: int, tolerance: str, settings: Settings) -> str:
+def headline_in_words(released: int, fault: str, settings: Settings) -> str:
     """A release with a promise in one sentence with one number."""
     if not released:
         return ""
@@ -92,14 +93,14 @@ def headline_in_words(released: int, tolerance: str, settings: Settings) -> str:
     )
     if settings.promise == "confident":
         sure = f"with {100 * settings.confidence:g} % confidence"
-        return f"The rule keeps to {level}, {sure}: expect no more than {some} to be off by {tolerance} or more."
-    return f"Expect up to {some} ({level}) to be off by {tolerance} or more."
+        return f"The rule keeps to {level}, {sure}: expect no more than {some} to be {fault}."
+    return f"Expect up to {some} ({level}) to be {fault}."
 
 
 FAR = 2.0  # times the level: a bound so large says that the table cannot vouch for this very release
 
 
-def bound_in_words(bound: Bound, tolerance: str, alpha: float | None = None) -> str:
+def bound_in_words(bound: Bound, fault: str, alpha: float | None = None) -> str:
     """How many may be off by bad luck: what follows the headline, or stands alone where no level is promised."""
     if not bound.values:
         return ""
@@ -107,7 +108,7 @@ def bound_in_words(bound: Bound, tolerance: str, alpha: float | None = None) -> 
     share = f"({100 * bound.risky / bound.values:.0f} %)"
     if alpha is None or bound.risky <= alpha * bound.values:
         some = f"{bound.risky:,} of these {bound.values:,} released values {share}"
-        return f"{sure.capitalize()} no more than {some} are off by {tolerance} or more."
+        return f"{sure.capitalize()} no more than {some} are {fault}."
     said = f"By bad luck it may be more; {sure} it is no more than {bound.risky:,} of them {share}."
     if bound.risky < FAR * alpha * bound.values:
         return said

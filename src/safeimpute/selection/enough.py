@@ -9,7 +9,8 @@ import numpy as np
 from safeimpute.errors import GuaranteeRefused, OptionError, VisitsError
 from safeimpute.learning.roles import CALIBRATION_SHARE
 from safeimpute.settings import Settings
-from safeimpute.visits.arrays import BoolArray, VisitArrays
+from safeimpute.tolerance import Tolerance
+from safeimpute.visits.arrays import BoolArray, FloatArray, VisitArrays
 
 # What the level times the effective number of measured visits, and of their patients, must come to.
 RISKY_VISITS, RISKY_PATIENTS = 4.0, 2.0
@@ -61,6 +62,30 @@ def lowest_level_held_out(measured: int) -> float | None:
 def fewest_measured(alpha: float) -> int:
     """Measured visits that the claim `visits` needs at a level."""
     return math.ceil((fewest_calibration(alpha) - 0.5) / CALIBRATION_SHARE)
+
+
+def require_sides(target: str, truth: FloatArray, tolerance: Tolerance) -> None:
+    """Refuse limits that no measured value (NaN elsewhere) lies below, or none above; classes that are not measured."""
+    measured = truth[~np.isnan(truth)]
+    if tolerance.levels:
+        strange = int(np.sum(~np.isin(measured, tolerance.levels)))
+        if strange:
+            raise VisitsError(
+                f"column {target!r} (target) holds another number than its classes ({' < '.join(tolerance.bands)}) in "
+                f"{strange:,} of {len(measured):,} measured rows. Name every class in order, or empty those cells."
+            )
+        if absent := [f"{each:g}" for each in tolerance.levels if each not in measured]:
+            raise VisitsError(
+                f"class {absent[0]} of {target!r} was never measured, so nothing can be learnt about it. Leave it out; "
+                "of one class alone nothing is to be told."
+            )
+    for limit in tolerance.limits:
+        above = measured >= limit
+        if above.all() or not above.any():
+            raise VisitsError(
+                f"limit {limit:g}: no measured value of {target!r} lies {'below' if above.any() else 'above'} it, so "
+                "nothing can be learnt about it. Give limits within what was measured, in the column's unit."
+            )
 
 
 def require_promisable(visits: VisitArrays, settings: Settings) -> None:

@@ -31,6 +31,7 @@ from safeimpute.selection.sums import (
     steps_between,
     whole,
 )
+from safeimpute.tolerance import Risky
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 
 THRESHOLDS = 200  # tried by a release; quantiles of risk, which read no error
@@ -44,7 +45,7 @@ class Entries:
     patient: IntArray  # any numbers, in any order
     risk: FloatArray
     weight: FloatArray  # odds of being unmeasured
-    risky: BoolArray
+    risky: Risky
 
     def at(self, rows: BoolArray) -> "Entries":
         """Some of the visits."""

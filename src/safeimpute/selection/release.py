@@ -20,6 +20,7 @@ from safeimpute.selection.groups import Merged, merge_cells
 from safeimpute.selection.ledger import Entries, Ledger, risk_grid
 from safeimpute.selection.p_values import Ranked, benjamini_hochberg, conformal_p_values, paper_p_values
 from safeimpute.selection.reasons import NOT_PROMISED, RISK_ABOVE_CUTOFF
+from safeimpute.tolerance import Risky
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 
 
@@ -33,7 +34,7 @@ class SelectionData:
     weight: FloatArray  # odds of being a candidate
     outside: Mapping[str, BoolArray]  # reason -> visits outside the promise
     judged: BoolArray  # visits whose error is known and calibrates
-    risky: BoolArray  # of judged visits: the error reaches the tolerance
+    risky: Risky  # of judged visits: the error reaches the tolerance
     candidate: BoolArray
     cell: IntArray | None = None  # the level holds within each, or within several small ones together
     late: BoolArray | None = None  # under claim later: measured visits that looked unmeasured at their own time
@@ -168,7 +169,7 @@ def _bound_at(data: SelectionData, rule: Rule, cutoff: float, confidence: float)
     asked = inside & data.candidate
     if rule.claim == "visits":
         judged = inside & data.judged
-        return held_out_bound(data.risk[judged], data.risky[judged], data.risk[asked], cutoff, confidence)
+        return held_out_bound(data.risk[judged], data.risky[judged] > 0, data.risk[asked], cutoff, confidence)
     return ledger_bound(entries_of(data), cutoff, data.risk[asked], data.patient[asked], confidence)
 
 
@@ -250,7 +251,7 @@ def _by_p_values(data: SelectionData, rule: Rule) -> Decision:
 
 
 def _p_values_of(data: SelectionData, calibration: BoolArray, candidate: BoolArray, rule: Rule) -> FloatArray:
-    risky = data.risky[calibration]
+    risky = data.risky[calibration] > 0
     if rule.published:
         return paper_p_values(data.risk[candidate], data.risk[calibration], risky, data.tie[candidate])
     return conformal_p_values(
@@ -268,7 +269,7 @@ def _confident_limit(data: SelectionData, calibration: BoolArray, candidate: Boo
     risk, asked, doubt = data.risk[calibration], data.risk[candidate], 1.0 - rule.confidence
     grid = risk_grid(np.r_[risk, asked])
     n, m = (np.searchsorted(np.sort(each), grid, side="right") for each in (risk, asked))
-    seen = np.searchsorted(np.sort(risk[data.risky[calibration]]), grid, side="right")
+    seen = np.searchsorted(np.sort(risk[data.risky[calibration] > 0]), grid, side="right")
     wrong = np.floor(rule.alpha * m + 1e-9).astype(np.int64) + 1
     hoped = chance_of_so_few(n, np.floor(rule.alpha * n / 2).astype(np.int64), m, wrong) <= doubt
     if not hoped.any():

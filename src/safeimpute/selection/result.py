@@ -116,11 +116,13 @@ def what_would_help(calibrated: Calibrated, decision: Decision, settings: Settin
         return f"about {times:.0f} times as many patients, or a higher level."
     share, size = _least_share(ledger, alpha)
     error = np.abs(calibrated.estimates.value - calibrated.truth)[calibrated.question.judged]
+    tolerance = settings.allowed_error
+    wider = f"a wider tolerance (half of all errors are below {np.nanmedian(error):.3g})"
     return (
-        f"of the {size:,.0f} least risky measured values {100 * share:.0f} % were off by the tolerance or more, and no "
-        f"more than {100 * alpha:g} % may be. A level above that, a wider tolerance (half of all errors are below "
-        f"{np.nanmedian(error):.3g}), a longer history or labs that go with the target would help; more patients make "
-        "the proof easier, not the values better. A level chosen now needs visits that were not looked at."
+        f"of the {size:,.0f} least risky measured values {100 * share:.0f} % were {tolerance.in_short}, and no "
+        f"more than {100 * alpha:g} % may be. A level above that, {'fewer limits' if tolerance.limits else wider}, a "
+        "longer history or labs that go with the target would help; more patients make the proof easier, not the "
+        "values better. A level chosen now needs visits that were not looked at."
     )
 
 
@@ -145,6 +147,8 @@ def next_step(settings: Settings, decision: Decision, elsewhere: Sequence[AtTole
     start = f"None of the {len(decision.released):,} missing values was released{why}."
     if not said:
         most = f"No level up to {own.reaches[-1].level:g} and no tolerance up to twice this one would have."
+        if not own.tolerance.of_error:
+            most = f"No level up to {own.reaches[-1].level:g} would have."
         return f"{start} {most} {advice}".strip()
     return (
         f"{start} The nearest that would: {'; '.join(said)}. This is seen after looking at these errors "
@@ -200,7 +204,7 @@ def result_of(
 ) -> RunResult:
     """Put together what was decided, and look at what other choices would have released, unless that was done."""
     tolerance, rule = settings.allowed_error, rule_of(settings)
-    words = tolerance.describe(unit)
+    words = tolerance.fault(unit)
     if what_if is None:
         doubts = calibrated.under_doubt(tolerance, rule, settings.gammas) if settings.claim != "visits" else []
         what_if = WhatIf(calibrated.elsewhere(tolerance, rule), doubts)

@@ -20,7 +20,7 @@ from safeimpute.selection.bounds import Bound
 from safeimpute.selection.calibrated import Calibrated
 from safeimpute.selection.claims import Promised, promise_about
 from safeimpute.selection.cutoff import Rule
-from safeimpute.selection.enough import EffectiveSize, calibrated_on, enough, require_promisable, too_few
+from safeimpute.selection.enough import EffectiveSize, calibrated_on, enough, require_promisable, require_sides, too_few
 from safeimpute.selection.release import Decision, SelectionData, bound_of, decide
 from safeimpute.selection.what_if import (
     LEVELS,
@@ -97,6 +97,8 @@ def what_if_together(
         rules = [replace(rule, alpha=level) for level in levels]
         limits = [joint.limits(each) for each in rules]
         for lab, part in parts.items():
+            if factor != 1.0 and around[lab][number][0] == tolerances[lab]:  # limits have no multiples
+                continue
             reaches = (part.reach(*each, bounded=factor == 1.0) for each in zip(limits, rules, strict=True))
             elsewhere[lab].append(AtTolerance(*around[lab][number], tuple(reaches)))
         if factor == 1.0:
@@ -123,6 +125,7 @@ def unlearnable(visits: VisitArrays, settings: Settings) -> str:
     fold = fold_of(visits.patient_key, settings.random_state, settings.best.folds)
     try:
         require_learnable(settings.target, visits.patient, ~np.isnan(visits.target_values), fold)
+        require_sides(settings.target, visits.target_values, settings.allowed_error)
     except VisitsError as error:
         return str(error)
     return ""
@@ -147,7 +150,7 @@ def as_part_of_several(promised: Promised, settings: Settings) -> Promised:
 
 def promise_of_several(settings: Settings, labs: Mapping[str, str], columns: tuple[str, ...]) -> Promised:
     """What a release of several labs promises; `labs` gives each lab's tolerance in words."""
-    said = promise_about(settings, _listed(tuple(labs)), "its lab's tolerance", "each lab", columns)
+    said = promise_about(settings, _listed(tuple(labs)), "off by its lab's tolerance or more", "each lab", columns)
     if settings.over == "cells":
         start, end = f"Over all {len(labs)} labs together:", WITHIN_CELLS
     else:

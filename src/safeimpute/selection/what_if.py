@@ -74,18 +74,11 @@ class WhatIf:
 
 def tolerances_around(own: Tolerance) -> list[tuple[Tolerance, str]]:
     """Multiples of the run's tolerance, itself among them, with what a user would type for each."""
-    typed = [_scaled(own, factor) for factor in TOLERANCE_FACTORS]
+    typed = [own.times(factor).typed(4) for factor in TOLERANCE_FACTORS]
     return [
         (own if factor == 1.0 else parse_tolerance(text), text)
         for factor, text in zip(TOLERANCE_FACTORS, typed, strict=True)
     ]
-
-
-def _scaled(tolerance: Tolerance, factor: float) -> str:
-    share, absolute = f"{100 * tolerance.share * factor:.4g}%", f"{tolerance.absolute * factor:.4g}"
-    if tolerance.share and tolerance.absolute:
-        return f"{share} or {absolute}"
-    return share if tolerance.share else absolute
 
 
 @dataclass(frozen=True)

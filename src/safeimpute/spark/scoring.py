@@ -34,7 +34,8 @@ from safeimpute.spark.cluster import (
     session_here,
     warm_scorer,
 )
-from safeimpute.visits.imputations import COLUMNS, SPARK_TYPES, record_released
+from safeimpute.tolerance import MOST_LIMITS
+from safeimpute.visits.imputations import COLUMNS, SPARK_TYPES, band_types, record_released
 from safeimpute.visits.new_visits import NewVisits, Reading, columns_read, read_new_visits, whole_patients
 from safeimpute.visits.units import target_unit, unit_rules
 
@@ -136,7 +137,7 @@ def _every_visit(
 ) -> "DataFrame":
     """The table's columns for every visit, measured or not, and what the account counts."""
     whole, archive = by_patient(visits, model, scorer.reading, without, partitions)
-    schema = _schema(whole, scorer.reading)
+    schema = _schema(whole, scorer)
     return whole.mapInArrow(
         partial(_score_batches, archive=archive, without=tuple(without), schema=schema, status=scorer.status), schema
     )
@@ -144,15 +145,17 @@ def _every_visit(
 
 def _listed(scored: "DataFrame") -> "DataFrame":
     """The imputation table: visits whose target is missing."""
-    return scored.filter(CANDIDATE).select(*COLUMNS)
+    bands = [name for name in scored.columns if name in band_types(MOST_LIMITS)]
+    return scored.filter(CANDIDATE).select(*COLUMNS, *bands)
 
 
-def _schema(visits: "DataFrame", reading: Reading) -> "StructType":
+def _schema(visits: "DataFrame", scorer: LabScorer) -> "StructType":
     """The columns a worker returns; identifiers keep the types of the given table."""
     from pyspark.sql.types import StructType
 
-    kinds = dict(visits.dtypes)
+    kinds, reading = dict(visits.dtypes), scorer.reading
     wanted = {"subject_id": kinds[reading.subject], "time": kinds[reading.time], **SPARK_TYPES}
+    wanted |= band_types(len(scorer.settings.allowed_error.limits))
     wanted |= {CANDIDATE: "boolean", FIRST: "boolean"}
     wanted |= {UNKNOWN.format(place): "long" for place in range(len(reading.categories))}
     return StructType.fromDDL(", ".join(f"{name} {kind}" for name, kind in wanted.items()))  # type: ignore[return-value]

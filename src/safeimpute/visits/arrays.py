@@ -72,6 +72,11 @@ class VisitArrays:
         return np.asarray(np.isfinite(self.limits[:, self.target]).any(axis=1), dtype=bool)
 
     @property
+    def target_judges(self) -> BoolArray:
+        """Where the target's value, or a limit of it, tells of an imputation's error."""
+        return np.asarray(~np.isnan(self.target_values) | self.target_bounded, dtype=bool)
+
+    @property
     def target_limits(self) -> FloatArray:
         """Between what each target known by a limit lies, from 0 up where no value is negative; NaN elsewhere."""
         if self.limits is None:

@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from safeimpute.errors import SafeImputeError, VisitsError
+from safeimpute.tolerance import Tolerance, chances_of_bands
 from safeimpute.visits.arrays import BoolArray, FloatArray, VisitArrays, mix
 from safeimpute.visits.catalogue import load_catalogue
 from safeimpute.visits.dates import days
@@ -33,6 +34,7 @@ SPARK_TYPES: dict[str, str] = {
     "reason": "string",
 }
 COLUMNS: tuple[str, ...] = ("subject_id", "time", *SPARK_TYPES)
+BAND, CHANCE_OF_BAND = "band", "p_band_{}"  # where limits count: the value's band, and the chance of each, from 1 on
 REGISTER = ".safeimpute-released"
 TELLING_DIGITS = 5  # significant digits above which a value is no round number that is measured again by chance
 CHANCE = 2  # so many values may agree to 32 bits by chance
@@ -54,17 +56,23 @@ def imputation_table(
     p_value: FloatArray,
     released: BoolArray,
     reason: NDArray[np.str_],
+    tolerance: Tolerance | None = None,
+    above: FloatArray | None = None,
 ) -> pl.DataFrame:
     """The table of one lab's candidates; every argument but `lab` and `unit` has one entry per candidate.
 
     `half_width` is half the interval around the value, `cutoff` the risk up to which this value's group was released,
     `reason` why it is withheld ("" where it is not). What does not exist is NaN here and null in the table, which
-    never holds NaN or infinity. Raises SafeImputeError where a value is released that is not a finite number.
+    never holds NaN or infinity.
+    `above` holds the chances of lying above each of the tolerance's limits, where it has any. Raises SafeImputeError
+    where a value is released that is not a finite number.
     """
     _require_finite(lab, value[released])
     with np.errstate(all="ignore"):  # what comes out of NaN and infinity is null below
         lower, upper = value - half_width, value + half_width
-    return pl.DataFrame(
+    if tolerance and tolerance.levels:
+        lower, upper = (np.where(np.isfinite(end), tolerance.settled(end), end) for end in (lower, upper))
+    table = pl.DataFrame(
         {
             "subject_id": subject,
             "time": time,
@@ -80,6 +88,21 @@ def imputation_table(
             "reason": pl.Series(reason, dtype=pl.String),
         }
     )
+    return table.with_columns(**_bands(value, tolerance, above)) if tolerance and tolerance.limits else table
+
+
+def band_types(limits: int) -> dict[str, str]:
+    """The columns that so many limits add, with their types in Spark's words."""
+    chances = {CHANCE_OF_BAND.format(place + 1): "double" for place in range(limits + 1)}
+    return {BAND: "string"} | chances if limits else {}
+
+
+def _bands(value: FloatArray, tolerance: Tolerance, above: FloatArray | None) -> dict[str, pl.Series]:
+    above = np.full((len(value), len(tolerance.limits)), np.nan) if above is None else above
+    chances = [_finite(each) for each in chances_of_bands(above).T]
+    words = pl.Series(tolerance.bands, dtype=pl.String).gather(tolerance.band(value))
+    columns = (pl.select(pl.when(np.isfinite(value)).then(words)).to_series(), *chances)
+    return dict(zip(band_types(len(tolerance.limits)), columns, strict=True))
 
 
 def _require_finite(lab: str, released: FloatArray) -> None:

@@ -6,12 +6,21 @@ from typing import Any
 
 from safeimpute.errors import OptionError
 from safeimpute.settings import Settings
-from safeimpute.tolerance import ALLOWABLE, Tolerances, by_lab, parse_tolerance, parse_tolerances
+from safeimpute.tolerance import LIMITS, parse_tolerance
+from safeimpute.tolerances import (
+    ALLOWABLE,
+    Tolerances,
+    by_lab,
+    limits_to_look_up,
+    parse_tolerances,
+    read_tolerance,
+    with_limits,
+)
 from safeimpute.visits.arrays import VisitArrays
 from safeimpute.visits.catalogue import AllowableError, load_catalogue
 from safeimpute.visits.columns import read_columns
 from safeimpute.visits.tables import to_polars
-from safeimpute.visits.units import column_choice, require_units_of, target_unit
+from safeimpute.visits.units import column_choice, decision_limits, require_units_of, target_unit
 from safeimpute.visits.visits import row_keys
 
 ALL = "all"
@@ -63,17 +72,24 @@ def tolerances_of(settings: Settings, labs: Sequence[str]) -> dict[str, float | 
     """Each lab's tolerance; a lab without one is an error that names it."""
     said = parse_tolerances(settings.tolerance)
     _refuse_strangers("tolerance", said.named, labs)
-    if len(labs) > 1 and said.rest not in (None, ALLOWABLE) and parse_tolerance(str(said.rest)).absolute:
+    if len(labs) > 1 and not _fits_any(said.rest):
         raise OptionError(
             f"tolerance {said.rest!r} is in no lab's unit: of several labs, say each lab's ({labs[0]}=0.5,…), a share "
-            "of the true value for all of them (20%), or allowable."
+            "of the true value for all of them (20%), allowable, or limits."
         )
     if missing := [lab for lab in labs if said.of(lab) is None]:
         raise OptionError(
             f"tolerance: none is given for {_listed(missing)}. Write it as {missing[0]}=0.5 or {missing[0]}=10%, or "
             "give one for the labs not named (20%, allowable)."
         )
-    return {lab: _number_or_text(_looked_up(lab, said, settings, labs)) for lab in labs}
+    return {lab: read_tolerance(_looked_up(lab, said, settings, labs)) for lab in labs}
+
+
+def _fits_any(tolerance: str | None) -> bool:
+    """Whether a tolerance can be that of any lab, whatever its unit."""
+    if tolerance is None or tolerance in (ALLOWABLE, LIMITS):
+        return True
+    return not limits_to_look_up(tolerance) and parse_tolerance(tolerance).of_any_unit
 
 
 def units_of(settings: Settings, labs: Sequence[str]) -> dict[str, str]:
@@ -103,6 +119,9 @@ def _refuse_strangers(option: str, named: Any, labs: Sequence[str]) -> None:
 def _looked_up(lab: str, said: Tolerances, settings: Settings, labs: Sequence[str]) -> str:
     """A lab's tolerance as a text, out of the catalogue where it was asked for."""
     given = str(said.of(lab))
+    unit = units_of(settings, labs).get(lab) if len(labs) > 1 else settings.unit
+    if limits_to_look_up(given):
+        return with_limits(given, _limits_of(lab, unit))
     if given != ALLOWABLE:
         return given
     without = [each for each in labs if said.of(each) == ALLOWABLE and _allowable(each) is None]
@@ -113,7 +132,6 @@ def _looked_up(lab: str, said: Tolerances, settings: Settings, labs: Sequence[st
         )
     found, known = _allowable(lab), load_catalogue().labs[lab]
     assert found is not None  # else refused above
-    unit = units_of(settings, labs).get(lab) if len(labs) > 1 else settings.unit
     if found.absolute and unit not in (None, known.unit):
         raise OptionError(
             f"tolerance allowable: the allowable error of {lab!r} is known in {known.unit}, not in {unit}. Give it in "
@@ -128,10 +146,16 @@ def _allowable(lab: str) -> AllowableError | None:
     return None if known is None else known.allowable_error
 
 
-def _number_or_text(tolerance: str) -> float | str:
-    """A plain number stays one, as where one lab's tolerance is given alone."""
-    read = parse_tolerance(tolerance)
-    return tolerance if read.share else read.absolute
+def _limits_of(lab: str, unit: str | None) -> Sequence[float]:
+    known = load_catalogue().labs.get(lab)
+    found = decision_limits(lab, unit or (known.unit if known else None))
+    if not found:
+        here = f" in {unit}" if known and known.decision_limits else ""
+        raise OptionError(
+            f"tolerance limits: the catalogue of labs has no decision limits for {lab!r}{here}. Give them: --limits "
+            f"5.7,6.5; of several labs, --tolerance '{lab}=limits 5.7 6.5,…'."
+        )
+    return found
 
 
 def _listed(labs: Sequence[str], most: int = 8) -> str:

@@ -39,7 +39,8 @@ class TargetUnit:
 def unit_of(settings: Settings) -> TargetUnit:
     """All of it, looked up once for a whole run."""
     target, unit = settings.target, target_unit(settings)
-    return TargetUnit(unit, plausible_range(target, unit), decision_limits(target, unit))
+    limits = settings.allowed_error.limits or decision_limits(target, unit)
+    return TargetUnit(unit, plausible_range(target, unit), limits)
 
 
 def target_unit(settings: Settings) -> str | None:

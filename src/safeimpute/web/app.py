@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from safeimpute.errors import OptionError, SafeImputeError
 from safeimpute.report.run_folder import holds_several_labs, lab_folders
+from safeimpute.tolerance import parse_tolerance
 from safeimpute.web.decisions import ACCEPTED, REJECTED, DecisionLog, Imputation, ReviewState, log_beside
 from safeimpute.web.export import Format, accepted_values, export_bytes, export_note
 from safeimpute.web.guard import REPORT_POLICY, Access, Guard, new_access
@@ -56,7 +57,7 @@ class Undo(BaseModel):
 class Levels(BaseModel):
     """The levels of a new run."""
 
-    tolerance: Annotated[str, StringConstraints(max_length=40)]
+    tolerance: Annotated[str, StringConstraints(max_length=200)]
     fdr: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
 
@@ -168,6 +169,7 @@ def _add_reading(app: FastAPI, review: Review, labs: Callable[[], list[Answer]])
         values, risks = run.imputations["value"], run.imputations["risk"]
         return {
             **{name: value for name, value in run.summary.items() if name in TOLD},
+            "fault": parse_tolerance(run.summary["tolerance"]).fault(run.summary["unit"]),
             "name": (run.whole or run.folder).name,
             "title": review.title,
             "guaranteed": run.guaranteed,

@@ -1,7 +1,8 @@
 """Patients as the page shows them: the list, those in need of a look first, and one patient's course."""
 
 import math
-from typing import Annotated, Literal, TypedDict
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypedDict
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,6 +11,7 @@ from safeimpute.errors import OptionError
 from safeimpute.report.run_folder import LAB_PREFIX
 from safeimpute.tolerance import Tolerance, parse_tolerance
 from safeimpute.visits.catalogue import DecisionLimits, lab_title, load_catalogue, normal_unit
+from safeimpute.visits.imputations import BAND, CHANCE_OF_BAND
 from safeimpute.web.decisions import ACCEPTED, MARKS, REJECTED, UNDECIDED, ReviewState
 from safeimpute.web.run_data import RunData, lab_names
 
@@ -232,6 +234,7 @@ def _imputations(
             **{name: row[name] for name in IMPUTED},
             "near": row["nearest"] is not None and row["nearest"] <= NEAR_DAYS,
             "acceptable": _acceptable(tolerance, row["value"]),
+            **_bands(tolerance, row),
             "time": row["time_text"],
             "day": days[row["imputation"]],
             "review": MARKS[marks[row["imputation"]]],
@@ -245,9 +248,18 @@ def _imputations(
     ]
 
 
+def _bands(tolerance: Tolerance, row: Mapping[str, Any]) -> dict[str, object]:
+    """Where limits count: the value's band, and how likely each is."""
+    if not tolerance.limits:
+        return {}
+    chances = (row[CHANCE_OF_BAND.format(place + 1)] for place in range(len(tolerance.bands)))
+    words = zip(tolerance.bands, chances, strict=True)
+    return {BAND: row[BAND], "bands": [{"band": band, "chance": chance} for band, chance in words]}
+
+
 def _acceptable(tolerance: Tolerance, value: float | None) -> list[float] | None:
     """The true values at which the imputed one would be within the tolerance."""
-    if value is None:
+    if value is None or tolerance.levels:
         return None
     band = tolerance.acceptable_truth(value)
     return list(band) if all(map(math.isfinite, band)) else None

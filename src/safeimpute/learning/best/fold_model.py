@@ -1,7 +1,8 @@
 """One fold's model: source of evidence, values and risk, all learnt from the patients of the other folds."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,12 +12,13 @@ from safeimpute.learning.protocol import Estimates
 from safeimpute.learning.trees import BLOCK_ROWS, COARSE, BaggedTrees, TreeSettings, bin_rows, fit_bagged_trees
 from safeimpute.machine.state import Arrays, Plain, State, from_state, state_of
 from safeimpute.settings import BestSettings
-from safeimpute.tolerance import Tolerance
+from safeimpute.tolerance import Tolerance, chances_of_bands
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 
 LARGEST_RATIO = 5.0  # an error five times the tolerance says no more about ranking than a larger one
 CAUTIOUS = TreeSettings(leaves=7, feature_share=0.3)
 PROBABILITY = replace(CAUTIOUS, objective="binary", metric="binary_logloss")
+GRADED = replace(CAUTIOUS, objective="cross_entropy", metric="cross_entropy")
 SIZE = replace(CAUTIOUS, objective="regression", metric="l2")
 COMPARED = ("course", "target previous", "target next", "own mean", "analogue mean")
 
@@ -25,19 +27,46 @@ COMPARED = ("course", "target previous", "target next", "own mean", "analogue me
 class RiskModel:
     """Ranks imputations by their chance of being unacceptable under one tolerance."""
 
-    probability: BaggedTrees
-    ratio: BaggedTrees  # expected |error| in units of what is allowed
+    probability: BaggedTrees | None  # None where limits alone count
+    ratio: BaggedTrees  # expected |error| in units of `scale`
     tolerance: Tolerance
+    scale: Tolerance  # what is allowed; where limits alone count, a typical error
+    above: tuple[BaggedTrees, ...] = ()  # per limit, that the truth lies at or above it
 
-    def judge(self, features: EvidenceTable, value: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def judge(self, features: EvidenceTable, value: FloatArray) -> "Judged":
         """Per visit the risk, in (0, 1), larger is riskier, and the expected size of the error in the target's unit.
 
         The risk is the mean of two estimates of the chance that an error reaches the tolerance: were errors Laplace
-        with mean `ratio` times what is allowed, exp(-1 / ratio) of them would.
+        with mean `ratio` times what is allowed, exp(-1 / ratio) of them would. The same two say how likely the truth
+        lies above each limit; where limits alone count, the risk is the chance of another band.
         """
         ratio = np.maximum(self.ratio.predict(features), 1e-3)
-        risk = (self.probability.predict(features) + np.exp(-1.0 / ratio)) / 2
-        return risk, ratio * np.maximum(self.tolerance.allowed(value), 1e-12)
+        spread = ratio * np.maximum(self.scale.allowed(value), 1e-12)
+        above = self._above(features, value, spread)
+        risk = np.zeros(len(value))
+        if self.probability is not None:
+            reached = ratio * -np.expm1(-1.0 / ratio) if self.tolerance.by_size else np.exp(-1.0 / ratio)
+            risk = (self.probability.predict(features) + reached) / 2
+        if self.above:
+            wrong = chances_of_bands(above) @ self.tolerance.costs
+            risk = np.maximum(risk, wrong[np.arange(len(value)), self.tolerance.band(value)])
+        return Judged(risk, spread, above)
+
+    def _above(self, features: EvidenceTable, value: FloatArray, spread: FloatArray) -> FloatArray:
+        """Per visit and limit the chance that the truth lies at or above it; none rises from a limit to the next."""
+        above = np.empty((len(value), len(self.above)))
+        for place, (trees, limit) in enumerate(zip(self.above, self.tolerance.limits, strict=True)):
+            beyond = np.exp(-np.abs(value - limit) / np.maximum(spread, 1e-12)) / 2
+            above[:, place] = (trees.predict(features) + np.where(value >= limit, 1.0 - beyond, beyond)) / 2
+        return np.asarray(np.sort(above, axis=1)[:, ::-1])
+
+
+class Judged(NamedTuple):
+    """What is known of some imputed values."""
+
+    risk: FloatArray
+    spread: FloatArray
+    above: FloatArray  # visits x limits
 
 
 def fit_risk(
@@ -51,16 +80,24 @@ def fit_risk(
     smallest_bin: int = COARSE,
 ) -> RiskModel:
     """Learn which errors reach the tolerance, from visits whose `value` was imputed without their patient."""
-    risky = tolerance.risky(value, truth).astype(np.float64)
+    risky = tolerance.loss(value, truth).astype(np.float64)
+    scale = tolerance.of_error or Tolerance(float(np.median(np.abs(value - truth))) or 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.abs(value - truth) / tolerance.allowed(truth)
+        ratio = np.abs(value - truth) / scale.allowed(truth)
     counted = ratio[np.isfinite(ratio)]  # where no error is allowed, any is the largest
     largest = max(LARGEST_RATIO, float(np.quantile(counted, 0.9)) if len(counted) else 0.0)
     ratio = np.where(np.isfinite(ratio), np.minimum(ratio, largest), largest)
     binned = bin_rows(features, np.arange(len(features)), smallest_bin)
-    probability, _ = fit_bagged_trees(binned, features, risky, fold, PROBABILITY.at_pace(pace), seed)
+
+    def chance_of(event: FloatArray) -> BaggedTrees:
+        trees = GRADED if tolerance.by_size else PROBABILITY
+        return fit_bagged_trees(binned, features, event, fold, trees.at_pace(pace), seed)[0]
+
+    probability = chance_of(risky) if tolerance.of_error else None
     size, _ = fit_bagged_trees(binned, features, ratio, fold, SIZE.at_pace(pace), seed)
-    return RiskModel(probability, size, tolerance)
+    band = tolerance.band(truth)
+    above = tuple(chance_of((band > place).astype(np.float64)) for place in range(len(tolerance.limits)))
+    return RiskModel(probability, size, tolerance, scale, above)
 
 
 def risk_features(evidence: Evidence, blended: Blended, *, calendar: bool) -> EvidenceTable:
@@ -111,23 +148,30 @@ class FoldModel:
         evidence = read_evidence(visits, self.source, wanted, self.block_visits, device)
         blended = self.blended(evidence)
         value = self.source.units.labs.in_unit(blended.z, self.source.target)
-        risk, spread = self._judge(evidence, blended, value)
+        judged = self._judge(evidence, blended, value)
         signals = {f"{name} apart": each for name, each in blended.apart.items()}
-        return Estimates(value, risk, spread, evidence.nothing_known, self.risk.tolerance, signals)
+        nothing, tolerance = evidence.nothing_known, self.risk.tolerance
+        if tolerance.levels:  # the class that costs least, else the likeliest; the trees' own value lies between them
+            wrong = chances_of_bands(judged.above) @ tolerance.costs
+            value = np.array(tolerance.levels)[wrong.argmin(axis=1)]
+            judged = judged._replace(risk=wrong.min(axis=1))
+        return Estimates(value, judged.risk, judged.spread, nothing, tolerance, signals, judged.above)
 
     def blended(self, evidence: Evidence) -> Blended:
         """The parts' predictions at the visits read, combined."""
         trees, beyond = self.trees.predict(evidence), self.beyond.predict(evidence)
         return blend(_parts(evidence, trees, beyond), self.weights)
 
-    def _judge(self, evidence: Evidence, blended: Blended, value: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _judge(self, evidence: Evidence, blended: Blended, value: FloatArray) -> Judged:
         """Block by block: the features of all visits never exist at once."""
-        risk, spread = np.empty(len(evidence)), np.empty(len(evidence))
+        limits = len(self.risk.above)
+        found = Judged(np.empty(len(evidence)), np.empty(len(evidence)), np.empty((len(evidence), limits)))
         for start in range(0, len(evidence), BLOCK_ROWS):
             part = slice(start, start + BLOCK_ROWS)
             features = risk_features(_part_of(evidence, part), _blended_part(blended, part), calendar=self.calendar)
-            risk[part], spread[part] = self.risk.judge(features, value[part])
-        return risk, spread
+            for whole, judged in zip(found, self.risk.judge(features, value[part]), strict=True):
+                whole[part] = judged
+        return found
 
     def state(self) -> State:
         """Everything `estimate` needs, without code: arrays for safetensors, the rest for JSON."""
@@ -137,24 +181,34 @@ class FoldModel:
             "trees": self.trees.trees.texts(),
             "beyond": self.beyond.trees.texts(),
             "weights": dict(self.weights),
-            "probability": self.risk.probability.texts(),
+            "probability": [] if self.risk.probability is None else self.risk.probability.texts(),
             "ratio": self.risk.ratio.texts(),
-            "tolerance": asdict(self.risk.tolerance),
+            "tolerance": self.risk.tolerance.state(),
             "calendar": self.calendar,
             "block_visits": self.block_visits,
         }
+        if self.risk.above:
+            plain |= {"above": [each.texts() for each in self.risk.above], "scale": self.risk.scale.state()}
         return arrays, plain
 
     @classmethod
     def from_state(cls, arrays: Arrays, plain: Plain) -> "FoldModel":
         """The model that `state` took apart."""
-        trees = {name: BaggedTrees.from_texts(plain[name]) for name in ("trees", "beyond", "probability", "ratio")}
+        trees = {name: BaggedTrees.from_texts(plain[name]) for name in ("trees", "beyond", "ratio")}
+        tolerance = Tolerance.from_state(plain["tolerance"])
+        risk = RiskModel(
+            BaggedTrees.from_texts(plain["probability"]) if plain["probability"] else None,
+            trees["ratio"],
+            tolerance,
+            Tolerance.from_state(plain["scale"] if "scale" in plain else plain["tolerance"]),
+            tuple(BaggedTrees.from_texts(each) for each in plain.get("above", ())),
+        )
         return cls(
             source=from_state(Source, arrays, plain["source"], "source."),
             trees=BoostedTarget(trees["trees"], beyond_course=False),
             beyond=BoostedTarget(trees["beyond"], beyond_course=True),
             weights=plain["weights"],
-            risk=RiskModel(trees["probability"], trees["ratio"], Tolerance(**plain["tolerance"])),
+            risk=risk,
             calendar=plain["calendar"],
             block_visits=plain["block_visits"],
         )

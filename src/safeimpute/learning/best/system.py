@@ -195,7 +195,7 @@ class _FoldFit(NamedTuple):
         return stored, {"model": plain, "seconds": dict(self.seconds)}
 
 
-_OF_ESTIMATES = ("value", "risk", "spread", "no_evidence")
+_OF_ESTIMATES = ("value", "risk", "spread", "no_evidence", "above")
 
 
 def _stored_fold(checkpoint: Checkpoint, others: BoolArray, number: int) -> _FoldFit | None:
@@ -208,8 +208,8 @@ def _stored_fold(checkpoint: Checkpoint, others: BoolArray, number: int) -> _Fol
     found, signals = _named(arrays, "estimates."), _named(arrays, "signals.")
     estimates = None
     if not others.all():
-        value, risk, spread, nothing = (found[name] for name in _OF_ESTIMATES)
-        estimates = Estimates(value, risk, spread, nothing, model.risk.tolerance, signals)
+        value, risk, spread, nothing, above = (found[name] for name in _OF_ESTIMATES)
+        estimates = Estimates(value, risk, spread, nothing, model.risk.tolerance, signals, above)
     return _FoldFit(model, ~others, estimates, plain["seconds"])
 
 

@@ -38,13 +38,18 @@ function odds(imputation, run) {
   if (!run.risk_is_probability || imputation.risk === null) return null;
   const of100 = Math.round(100 * imputation.risk);
   const over = imputation.released && imputation.risk > run.fdr;
-  return el("p", { class: "muted" }, `About ${of100} in 100 values of this risk are off by ${run.tolerance_in_words} or more.`
+  return el("p", { class: "muted" }, `About ${of100} in 100 values of this risk are ${run.fault}.`
     + (over ? ` It is released because the level of ${percent(run.fdr)} speaks of all released values together: safer ones make up for it.` : ""));
 }
 
 function facts(imputation, course, run) {
   const { limits, limits_source: source, usual } = course.labs[0];
   const rows = [[`${percent(run.interval)} interval`, interval(imputation, run.unit)]];
+  if (imputation.band) {
+    rows.push(["Band", imputation.band]);
+    const chances = imputation.bands.filter((each) => each.chance !== null);
+    if (chances.length) rows.push(["Chance of each band", chances.map((each) => `${each.band}: ${percent(each.chance)}`).join(", ")]);
+  }
   if (imputation.acceptable) {
     const [low, high] = imputation.acceptable;
     rows.push(["Within tolerance if truly", `${number(low)} to ${quantity(high, run.unit)}`]);

@@ -153,7 +153,7 @@ function showPromise(run) {
   const short = byId("promise-short");
   const sure = run.promise_kind === "confident" ? `with ${percent(run.confidence)} confidence` : "on average";
   short.textContent = run.guaranteed
-    ? `Promised: ${sure} at most ${percent(run.fdr)} of them off by ${run.tolerance_in_words} or more`
+    ? `Promised: ${sure} at most ${percent(run.fdr)} of them ${run.fault}`
     : "No guarantee";
   short.classList.toggle("flag", !run.guaranteed);
   byId("promise").textContent = run.promise || run.no_promise;
