@@ -190,7 +190,7 @@ def how_well(auc: float | None) -> str:
 def _effective_size(diagnosis: MeasuringDiagnosis, missing: int) -> str:
     """What the weights leave of the measured visits, and whom they leave out."""
     said = (
-        f"Measured visits are weighted to stand for unmeasured ones; {diagnosis.measured:,} of them are then worth "
+        "Measured visits are weighted to stand for unmeasured ones; those in scope are then worth "
         f"{diagnosis.effective_visits:,.0f} visits, or {diagnosis.effective_patients:,.0f} patients, of equal weight."
     )
     if not diagnosis.outside:

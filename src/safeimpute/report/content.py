@@ -385,7 +385,7 @@ def sensitivity_words(summary: RunSummary) -> str:
     if kept:
         last = kept[-1]
         said.append(
-            f"were these odds off by a factor of {last['gamma']:g} either way, {last['released']:,} of the "
+            f"were the odds of being measured off by a factor of {last['gamma']:g} either way, {last['released']:,} of the "
             f"{summary['released']:,} values could still be released"
         )
     if gone:
