@@ -207,5 +207,10 @@ def test_one_try_to_a_first_report(name: str, clinical_data: Path, tmp_path: Pat
     for ids in (imputed["subject_id"].cast(pl.String), filled["subject_id"]):
         assert set(ids) <= table.patients
     assert filled["subject_id"].n_unique() > 20
+    if "results made" in ran.output:  # long in, long out
+        back = pl.read_csv(out / "filled_long.csv", infer_schema=False)
+        assert len(back) == table.rows + len(imputed)
+        assert (back[:, -2] == "TRUE").sum() == table.rows
+        assert (back[:, -1] == "TRUE").sum() == summary["released"]
     rows = f"{table.rows:,} | {summary['released']:,} of {summary['missing']:,}"
     sys.stdout.write(f"\n| {name} | {rows} | 1 | {seconds:.0f} |\n")
