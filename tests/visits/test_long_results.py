@@ -238,5 +238,7 @@ def test_what_was_filled_in_comes_back_called_and_in_the_unit_as_the_file_has_it
     added = back[16:].drop("Wert__measured")
     assert added.rows() == [(f"{n:03}", "31:30", "Glukose", "6,2", "mmol/L", n == 1) for n in (1, 2, 3)]
     visits.write_csv(tmp_path / "wide.csv")
-    wide = tmp_path / "wide.csv", {}, make_table_format()
-    assert results_with_imputed(*wide, filled, marks, time="Time", subject="subject_id") is None
+    wide = results_with_imputed(
+        tmp_path / "wide.csv", {}, make_table_format(), filled, marks, time="Time", subject="subject_id"
+    )
+    assert wide is None

@@ -120,10 +120,9 @@ class SafeImputer(AtAGlance, Parameterised):
         """
         told = make_settings(**self.get_params())
         shown = progress or shown_in_notebook()
-        labs, left_out = fit_labs(told, check_labs(told, visits), shown, checkpoint)
+        self._fitted(told, told, *fit_labs(told, check_labs(told, visits), shown, checkpoint))
         if progress is None:
             shown("fitted", 1.0)
-        self._fitted(told, told, labs, left_out)
         known = nw.from_native(visits, eager_only=True, pass_through=True)
         for stale in ("feature_names_in_", "n_features_in_"):
             vars(self).pop(stale, None)
@@ -323,8 +322,7 @@ class SafeImputer(AtAGlance, Parameterised):
             PEM file of an Ed25519 private key to sign the model with.
         """
         labs = self._current()
-        seen = tuple(labs) if second_look else ()
-        key_file = None if sign is None else Path(sign)
+        seen, key_file = tuple(labs) if second_look else (), None if sign is None else Path(sign)
         save_labs(Path(folder), labs, self.settings_, second_looks=seen, key_file=key_file)
 
     @classmethod

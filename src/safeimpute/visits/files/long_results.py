@@ -9,7 +9,6 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -57,8 +56,6 @@ ELAPSED = r"^\d{1,4}:[0-5]\d$"  # hours and minutes since some start
 MICROSECONDS = 86_400_000_000  # of a day
 MOST_LABS = 300
 FEWEST_PATIENTS = 2  # a name met in fewer is no lab
-MEASURED, PROMISED = "__measured", "__promised"  # what follows a column's name in a filled table
-DIGITS = 4  # significant ones, of values brought back to the unit of a file
 MOST_OUTSIDE = 0.5  # beyond this share of a lab outside what is possible, its unit is another
 _HOURS = re.compile(r"([1-9]\d{0,3})h")
 
@@ -105,10 +102,10 @@ def long_columns(frame: pl.DataFrame, subject: str, time: str) -> LongColumns | 
 def _refuse_imputed(columns: Collection[str]) -> None:
     """Our own tables have one row per imputed value: nobody measured what stands in them."""
     ours = ({"lab", "value", "released", "cutoff"}, {"lab", "value", "draw"})
-    if any(each <= set(columns) for each in ours) or any(name.endswith(PROMISED) for name in columns):
+    if any(each <= set(columns) for each in ours) or any(name.endswith("__promised") for name in columns):
         raise VisitsError(
             "the table holds imputed values (columns lab, value and released or draw, or one that ends in "
-            f"{PROMISED}), not measured results. Give the table they were imputed from."
+            "__promised), not measured results. Give the table they were imputed from."
         )
 
 
@@ -170,61 +167,11 @@ def visits_of_results(
     return pl.DataFrame([patient, first, *wide.drop("patient", "visit", "row", "day").get_columns()]), account
 
 
-def with_imputed(
-    frame: pl.DataFrame,
-    where: LongColumns,
-    catalogue: Catalogue,
-    filled: pl.DataFrame,
-    marks_of: Mapping[str, tuple[pl.Expr, pl.Expr]],
-    *,
-    read_as: TableFormat,
-    subject: str = "subject_id",
-    time: str = "time",
-) -> pl.DataFrame:
-    """A long table as it came, and below it a row for each value filled in, with two columns that say which is which.
-
-    `filled` holds the visits made of the table; `marks_of` says of every lab where it was imputed, and where promised.
-    A value is called as most results of its lab are, and in their unit.
-    """
-    account, flags = Account(), (where.result + MEASURED, where.result + PROMISED)
-    rows, elapsed = _rows(frame, where, read_as.window, account)
-    rows = _named(rows, catalogue, read_lab_names(read_as.lab_names), account)
-    texts = [name for name in (where.result, where.number) if name and frame.schema[name] == pl.String]
-    parts = [frame.with_columns(pl.lit(True).alias(flags[0]), pl.lit(False).alias(flags[1]))]
-    when = pl.format("{}:{}", *_clock(time)) if elapsed else pl.col(time)
-    for lab, (imputed, promised) in marks_of.items():
-        code, unit, value = _as_called(rows.filter(pl.col("lab") == lab), lab, catalogue, read_as.units)
-        text = value.cast(pl.String).str.strip_suffix(".0").str.replace(".", read_as.decimal, literal=True)
-        cells = {where.patient: pl.col(subject), where.time: when, where.code: pl.lit(code)}
-        cells |= {name: text if name in texts else value for name in (where.result, where.number) if name}
-        cells |= {where.unit: pl.lit(unit)} if where.unit else {}
-        cells |= {name: pl.col(name) for name in frame.columns if name in filled.columns and name not in cells}
-        cells |= {flags[0]: pl.lit(False), flags[1]: promised}
-        parts.append(filled.filter(imputed & pl.col(lab).is_not_null()).select(**cells))
-    kinds: Any = {name: frame.schema[name] for name in (where.patient, where.code)}
-    return pl.concat([parts[0], *(part.cast(kinds) for part in parts[1:])], how="diagonal_relaxed")
-
-
-def _clock(time: str) -> tuple[pl.Expr, pl.Expr]:
-    """Hours and minutes of days since a start."""
-    minutes = (pl.col(time) * 1440).round().cast(pl.Int64)
-    return tuple(each.cast(pl.String).str.zfill(2) for each in (minutes // 60, minutes % 60))  # type: ignore[return-value]
-
-
-def _as_called(
-    results: pl.DataFrame, lab: str, catalogue: Catalogue, units: Mapping[str, str]
-) -> tuple[str, str | None, pl.Expr]:
-    """The code and unit most results of a lab have, and its column in that unit."""
-    known = catalogue.labs.get(lab)
-    spelled = pl.col("unit").replace("", None) if "unit" in results.columns else pl.lit(None, pl.String)
-    met = results.group_by("code", spelled=spelled, meant=pl.coalesce(spelled, "said")).len()
-    for code, unit, meant in met.sort("len", "code", "spelled", descending=True).drop("len").iter_rows():
-        rule = known.conversions.get(normal_unit(units.get(lab, meant or known.unit))) if known else None
-        if known is None or (rule and not rule.changes):
-            return code, unit, pl.col(lab).cast(pl.Float64)
-        if rule:
-            return code, unit, ((pl.col(lab).cast(pl.Float64) - rule.plus) / rule.times).round_sig_figs(DIGITS)
-    raise VisitsError(f"no result of {lab!r} has a unit the catalogue knows.")  # there would be no such lab
+def named_results(frame: pl.DataFrame, where: LongColumns, catalogue: Catalogue, read_as: TableFormat) -> pl.DataFrame:
+    """The results of labs, each with its code, unit, day and row; the rest left out."""
+    account = Account()
+    rows, _ = _rows(frame, where, read_as.window, account)
+    return _named(rows, catalogue, read_lab_names(read_as.lab_names), account)
 
 
 def _rows(frame: pl.DataFrame, where: LongColumns, window: str, account: Account) -> tuple[pl.DataFrame, bool]:

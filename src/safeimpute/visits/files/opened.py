@@ -19,13 +19,8 @@ from safeimpute.visits.columns import DRAWN, KNOWN
 from safeimpute.visits.dates import read_dates
 from safeimpute.visits.files.delimited import BYTES_PER_NUMBER, read_csv
 from safeimpute.visits.files.excel import read_excel
-from safeimpute.visits.files.long_results import (
-    LongColumns,
-    long_columns,
-    read_lab_names,
-    visits_of_results,
-    with_imputed,
-)
+from safeimpute.visits.files.long_filled import with_imputed
+from safeimpute.visits.files.long_results import LongColumns, long_columns, read_lab_names, visits_of_results
 from safeimpute.visits.files.redcap import ONLY_REDCAP, visits_of_redcap
 from safeimpute.visits.limits import DECIMAL_COMMA
 from safeimpute.visits.units import converted
