@@ -194,9 +194,9 @@ def test_one_try_to_a_first_report(name: str, clinical_data: Path, tmp_path: Pat
     looked = CliRunner().invoke(app, ["check", str(table.path), *table.said, "--fdr", "0.3", "--json", str(page)])
     assert looked.exit_code == 0, looked.output
     typed = shlex.split(json.loads(page.read_text())["command"])[1:]
-    start = time.perf_counter()
+    start = time.process_time()
     ran = CliRunner().invoke(app, [*typed, "--quick", "--filled", "all", "-o", str(out)])
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     assert ran.exit_code == 0, ran.output
     assert (out / "report.html").stat().st_size > 10_000
     summary, imputed = json.loads((out / "summary.json").read_text()), pl.read_parquet(out / "imputations.parquet")
