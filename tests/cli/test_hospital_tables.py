@@ -11,8 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from safeimpute.cli import app
+from safeimpute.errors import VisitsError
+from safeimpute.machine.options import TableFormat
+from safeimpute.visits.checks import Account
 from safeimpute.visits.examples import load_pbc, simulate
 from safeimpute.visits.files.excel import write_excel
+from safeimpute.visits.files.opened import read_file
 
 DAY = date(2000, 1, 1)
 
@@ -162,3 +166,43 @@ def test_a_long_export_is_run_and_scored_as_it_is(tmp_path: Path) -> None:
     assert "results made" in said.output
     imputed = pl.read_parquet(out / "imputations.parquet")
     assert len(pl.read_parquet(tmp_path / "s.parquet")) == len(imputed)
+    check_long_form(pl.read_csv(source, infer_schema=False), imputed, out)
+
+
+def test_excel_in_is_excel_out(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    asked = ["--columns", "MRN=subject_id,Collection date=time", "--target", "hba1c", "--tolerance", "1.5"]
+    command = ["run", str(long_excel(tmp_path)), *asked, "--fdr", "0.3", "--quick", "--filled", "released"]
+    said = CliRunner().invoke(app, [*command, "-o", str(out)])
+    assert said.exit_code == 0, said.output
+    for name in ("imputations", "filled", "filled_long"):
+        plain = pl.read_csv(out / f"{name}.csv", infer_schema=False)
+        workbook = read_file(out / f"{name}.xlsx", ["subject_id"], TableFormat(), Account())
+        assert workbook.columns == plain.columns
+        assert len(workbook) == len(plain)
+        patient = plain.columns[0]
+        assert workbook[patient].to_list() == plain[patient].to_list(), "leading zeros"
+    released = pl.read_parquet(out / "imputations.parquet")["released"].sum()
+    back = pl.read_parquet(out / "filled_long.parquet")
+    assert len(back) == len(melted()) + released
+    assert back["Result__promised"].sum() == released > 0
+
+
+def check_long_form(came: pl.DataFrame, imputed: pl.DataFrame, out: Path) -> None:
+    """Long in, long out: the results as they came, below them one row for each imputed value, never read as results."""
+    back = pl.read_csv(out / "filled_long.csv", infer_schema=False)
+    assert back.columns == [*came.columns, "Result__measured", "Result__promised"]
+    assert back[: len(came)].drop("Result__measured", "Result__promised").equals(came)
+    added = back[len(came) :]
+    assert added["Test"].unique().to_list() == ["HbA1c"]
+    assert added["Unit"].unique().to_list() == ["%"]
+    assert added["Result__measured"].unique().to_list() == ["FALSE"]
+    key = ["subject_id", "time"]
+    expected = imputed.select(pl.col(key).cast(pl.String), pl.col("value").round(1), "released").sort(key)
+    found = added.sort("MRN", "Collection date")
+    assert found["MRN"].to_list() == expected["subject_id"].to_list()
+    assert found["Result"].cast(pl.Float64).to_list() == expected["value"].to_list()
+    assert (found["Result__promised"] == "TRUE").to_list() == expected["released"].to_list()
+    said = CliRunner().invoke(app, ["check", str(out / "filled_long.csv"), "--columns", "MRN=subject_id"])
+    assert isinstance(said.exception, VisitsError)
+    assert "holds imputed values" in str(said.exception)

@@ -79,3 +79,18 @@ def test_values_cut_at_a_limit_neither_shift_nor_narrow_a_scale(logged: bool) ->
     assert np.nanmean(found.expected(limits)) == pytest.approx(below, abs=0.05)
     limits[:, 0] = -np.inf, np.inf
     assert np.isnan(found.expected(limits)).all(), "what excludes nothing says nothing"
+
+
+def test_below_a_limit_nothing_negative_is_expected_of_a_lab_that_has_none() -> None:
+    random = np.random.default_rng(3)
+    skewed = np.exp(random.standard_t(3, (800, 1)))
+    for labs, least in ((skewed, 0.0), (skewed - 1.0, -np.inf)):
+        cut = float(np.quantile(labs, 0.3))
+        below = labs < cut
+        limits = np.where(below[..., None], np.array([-np.inf, cut]), np.nan)
+        exact = np.where(below, np.nan, labs)
+        exact[0] = labs.min() if least < 0 else exact[0]
+        scaler = fit_scaler(exact, ("lab",), np.ones(800, bool), (), limits)
+        expected = scaler.in_unit(scaler.expected(limits)[below[:, 0], 0], 0)
+        assert (expected < cut).all()
+        assert (expected > 0.0).all() == (least == 0.0)

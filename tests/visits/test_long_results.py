@@ -12,9 +12,12 @@ from typer.testing import CliRunner
 
 from safeimpute.cli import app
 from safeimpute.errors import OptionError, VisitsError
+from safeimpute.machine.options import make_table_format
+from safeimpute.model.filling import marks_in
 from safeimpute.visits.columns import ColumnChoice
+from safeimpute.visits.files.opened import open_table, results_with_imputed
 from safeimpute.visits.limits import HIGH, LOW
-from safeimpute.visits.tables import read_visits
+from safeimpute.visits.tables import fill_in, read_visits
 from safeimpute.visits.visits import prepare_visits
 
 EXPORT = """MRN,Sex,Collected,Test,Result,Unit
@@ -209,3 +212,33 @@ def test_open_long_tables_come_to_a_first_report_at_once(file: str, target: str,
     visits = prepare_visits(table, ColumnChoice(target))
     assert visits.patients >= 20
     assert len(visits.labs) >= 20
+
+
+def test_what_was_filled_in_comes_back_called_and_in_the_unit_as_the_file_has_it(tmp_path: Path) -> None:
+    rows = [(f"{n:03}", f"{hour:02}:30", lab, value, unit) for n in range(4) for hour, lab, value, unit in (
+        (7, "Glukose", "5,5", "mmol/L"), (7, "Krea", "0,9", "mg/dL"), (31, "Krea", "1,0", "mg/dL"),
+        (31, "Glukose", "" if n else "<4,0", "mmol/L"),
+    )]  # fmt: skip
+    table = pl.DataFrame(rows, schema=["Patient", "Time", "Test", "Wert", "Einheit"], orient="row")
+    table.write_csv(tmp_path / "labs.csv", separator=";")
+    (tmp_path / "names.csv").write_text("name,lab\nGlukose,glucose\nKrea,creatinine\n")
+    read_as = make_table_format(separator=";", decimal=",", lab_names=str(tmp_path / "names.csv"))
+    columns = {"Patient": "subject_id"}
+    visits = open_table(tmp_path / "labs.csv", columns, read_as, time="Time").frame
+    missing = visits["glucose"].is_null() & visits["glucose__high"].is_null()
+    assert missing.sum() == 3
+    filled = fill_in(visits, "glucose", np.where(missing, 111.7, np.nan), np.array(missing) & (np.arange(8) < 5))
+    marks = {"glucose": marks_in(filled, "glucose")}
+    back = results_with_imputed(
+        tmp_path / "labs.csv", columns, read_as, filled, marks, time="Time", subject="subject_id"
+    )
+    assert back is not None
+    assert back.columns == [*table.columns, "Wert__measured", "Wert__promised"]
+    assert back["Wert__measured"].to_list() == [True] * 16 + [False] * 3
+    added = back[16:].drop("Wert__measured")
+    assert added.rows() == [(f"{n:03}", "31:30", "Glukose", "6,2", "mmol/L", n == 1) for n in (1, 2, 3)]
+    visits.write_csv(tmp_path / "wide.csv")
+    wide = results_with_imputed(
+        tmp_path / "wide.csv", {}, make_table_format(), filled, marks, time="Time", subject="subject_id"
+    )
+    assert wide is None

@@ -271,20 +271,49 @@ def write_labs(
         each[name] = write_outcome(own, results[name], lab.visits, part, origin, second_look=second)
     if alone:
         if wanted.filled:
-            _write_filled(folder, imputer, table, wanted.filled)
+            _write_filled(folder, imputer, table, wanted.filled, origin)
         return each[settings.target], drawn
-    fill = wanted.filled or "released"
-    return _write_together(folder, imputer, table, imputations, origin, each, places, fill), None
+    return _write_together(folder, imputer, table, imputations, origin, each, places, wanted.filled), None
 
 
-def _write_filled(folder: Path, imputer: "SafeImputer", table: Any, fill: "Fill") -> None:
+def _write_filled(folder: Path, imputer: "SafeImputer", table: Any, fill: "Fill", origin: "Origin") -> None:
     """The table with its holes filled; in csv with the digits the lab is reported with."""
     from safeimpute.model.filling import as_reported, fill_labs
     from safeimpute.visits.tables import to_polars, write_csv
 
     filled = fill_labs(imputer.labs_, to_polars(table), fill)
     filled.write_parquet(folder / "filled.parquet")
-    write_csv(as_reported(filled, imputer.labs_), folder / "filled.csv")
+    reported = as_reported(filled, imputer.labs_)
+    write_csv(reported, folder / "filled.csv")
+    _write_excel(folder, {"filled": reported}, origin)
+    _write_long(folder, imputer, reported, origin)
+
+
+def _write_long(folder: Path, imputer: "SafeImputer", filled: "pl.DataFrame", origin: "Origin") -> None:
+    """Where the file has one row per result, it comes back so, with what was filled in below."""
+    from safeimpute.model.filling import marks_in
+    from safeimpute.visits.files.opened import results_with_imputed
+    from safeimpute.visits.tables import write_csv
+
+    if origin.source is None:
+        return
+    marks, settings = {lab: marks_in(filled, lab) for lab in imputer.labs_}, imputer.settings_
+    place = {"time": settings.time, "subject": settings.subject}
+    results = results_with_imputed(origin.source, origin.columns, origin.read_as, filled, marks, **place)
+    if results is not None:
+        results.write_parquet(folder / "filled_long.parquet")
+        write_csv(results, folder / "filled_long.csv")
+        _write_excel(folder, {"filled_long": results}, origin)
+
+
+def _write_excel(folder: Path, tables: "Mapping[str, pl.DataFrame]", origin: "Origin") -> None:
+    """Excel beside csv for those who gave Excel, of tables that a sheet holds."""
+    from safeimpute.visits.files.excel import MOST_ROWS, write_excel
+
+    if origin.source is not None and origin.source.suffix.lower() == ".xlsx":
+        for name, table in tables.items():
+            if len(table) < MOST_ROWS:
+                write_excel(table, folder / f"{name}.xlsx")
 
 
 def _write_together(
@@ -295,7 +324,7 @@ def _write_together(
     origin: "Origin",
     each: "Mapping[str, RunSummary]",
     places: Mapping[str, str],
-    fill: "Fill",
+    fill: "Fill | None",
 ) -> "LabsSummary":
     """The tables of all labs, their summary and one report, beside each lab's own folder."""
     from safeimpute.evaluation.summary import summarise_labs
@@ -308,10 +337,13 @@ def _write_together(
     summary = summarise_labs(imputer, each, places)
     visits = next(iter(imputer.labs_.values())).visits
     manifest = make_manifest(imputer.settings_, visits, origin, second_look=summary["second_look"])
-    filled = fill_labs(imputer.labs_, to_polars(table), fill)
+    filled = fill_labs(imputer.labs_, to_polars(table), fill or "released")
     tables = {"imputations": imputations, "filled": filled}
     in_csv = {"imputations": at_usual_precision(imputations), "filled": as_reported(filled, imputer.labs_)}
     write_run(folder, tables, summary, manifest, in_csv)
+    _write_excel(folder, in_csv, origin)
+    if fill:
+        _write_long(folder, imputer, in_csv["filled"], origin)
     write_report(folder)
     return summary
 
@@ -343,6 +375,7 @@ def write_outcome(
     manifest = make_manifest(result.settings, visits, origin, second_look=second_look)
     in_csv = {"imputations": at_usual_precision(imputations)}
     write_run(folder, {"imputations": imputations}, summary, manifest, in_csv)
+    _write_excel(folder, in_csv, origin)
     asked = result.calibrated
     write_review(folder, visits, asked.candidates, asked.question.set_aside, sliders)
     draw_figures(folder)

@@ -42,7 +42,7 @@ class Scaler:
     """z-scores per lab, after a logarithm where a lab is skewed."""
 
     log: BoolArray
-    floor: FloatArray  # smallest value a logarithm is taken of
+    floor: FloatArray  # smallest value a logarithm is taken of; of other labs 0, or less where values are negative
     centre: FloatArray
     scale: FloatArray
 
@@ -63,8 +63,13 @@ class Scaler:
         return np.where(np.isinf(limits).all(axis=-1), np.nan, self.between(limits)[0])
 
     def between(self, limits: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance in z-scores of results between limits (visits x labs x 2), were all of a lab normal."""
-        low, high = (np.where(np.isinf(end), end, self.standardise(end)) for end in (limits[..., 0], limits[..., 1]))
+        """Mean and variance in z-scores of results between limits (visits x labs x 2), were all of a lab normal.
+
+        Nothing lies below 0 where a lab has no negative values: a skewed one would lie far below otherwise.
+        """
+        least = np.where(self.log | (self.floor < 0), -np.inf, 0.0)
+        ends = np.maximum(limits[..., 0], least), limits[..., 1]
+        low, high = (np.where(np.isinf(end), end, self.standardise(end)) for end in ends)
         return _expected_between(low, high)
 
     def in_unit(self, z: FloatArray, lab: int) -> FloatArray:
@@ -83,7 +88,9 @@ def fit_scaler(
     """Learn centre and scale from the values visible at training visits, and from limits where values are cut."""
     columns = [column[~np.isnan(column)] for column in labs[training].T]
     log = np.array([_take_log(name, seen, log_labs) for name, seen in zip(lab_names, columns, strict=True)], bool)
-    floor = np.array([seen.min() / 2 if flag else 0.0 for seen, flag in zip(columns, log, strict=True)])
+    floor = np.array(
+        [seen.min() / 2 if flag else seen.min(initial=0.0) for seen, flag in zip(columns, log, strict=True)]
+    )
     seen_scaled = [np.log(seen) if flag else seen for seen, flag in zip(columns, log, strict=True)]
     centre = np.array([seen.mean() if len(seen) else 0.0 for seen in seen_scaled])
     spread = np.array([seen.std() if len(seen) else 0.0 for seen in seen_scaled])

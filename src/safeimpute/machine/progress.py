@@ -1,9 +1,12 @@
 """How much work a fit is, about how long it takes, and how far it has come; shells decide how to show it."""
 
+import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from html import escape
 from typing import Any, Literal, Self
 
 from safeimpute.machine.resources import thread_count
@@ -58,6 +61,28 @@ def in_words(seconds: float) -> str:
 
 def silent(stage: str, share: float) -> None:
     """Report nothing."""
+
+
+def shown_in_notebook() -> Progress:
+    """A bar where the code runs in a notebook, nothing elsewhere; what a notebook has loaded tells it."""
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return silent if getattr(shell, "kernel", None) is None else _NotebookBar(shell.display_pub.publish)
+
+
+class _NotebookBar:
+    """One line of a notebook's output, written anew when it changes."""
+
+    def __init__(self, publish: Callable[..., Any]) -> None:
+        self.publish, self.place = publish, {"display_id": uuid.uuid4().hex}
+        self.line, self.share = "", 0.0
+
+    def __call__(self, stage: str, share: float) -> None:
+        self.share = min(max(share, self.share), 1.0)
+        line = f"{stage} … {100 * self.share:.0f} %"
+        if line != self.line:
+            bar = f'<progress max="1" value="{self.share:.2f}"></progress> {escape(line)}'
+            self.publish({"text/plain": line, "text/html": bar}, transient=self.place, update=bool(self.line))
+        self.line = line
 
 
 def part_of(progress: Progress, start: float, end: float, said: str = "") -> Progress:

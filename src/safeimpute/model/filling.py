@@ -123,11 +123,16 @@ def _flagged(
     return filled.with_columns(pl.Series(name, unsure) for name in marks)
 
 
+def marks_in(filled: pl.DataFrame, lab: str) -> tuple[pl.Expr, pl.Expr]:
+    """Where a filled table's lab was imputed, and where that is promised."""
+    released, promised = pl.col(f"{lab}_released"), pl.col(f"{lab}__promised")
+    return (released, released) if f"{lab}_released" in filled.columns else (~pl.col(f"{lab}__measured"), promised)
+
+
 def as_reported(filled: pl.DataFrame, labs: Labs) -> pl.DataFrame:
     """A filled table whose imputed values have the digits the lab is reported with; measured ones stay."""
     for name, lab in labs.items():
-        marks = [(f"{name}_released", True), (f"{name}__measured", False)]
-        imputed = next(pl.col(mark) == which for mark, which in marks if mark in filled.columns)
+        imputed, _ = marks_in(filled, name)
         value = rounded(pl.col(name).cast(pl.Float64, strict=False), decimals_of(name, lab.unit.name))
         value = value.cast(filled.schema[name])
         filled = filled.with_columns(pl.when(imputed & value.is_not_null()).then(value).otherwise(name).alias(name))

@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from safeimpute.errors import GuaranteeRefused, NotFittedError, VisitsError
-from safeimpute.machine.progress import Progress, silent
+from safeimpute.machine.progress import Progress, shown_in_notebook
 from safeimpute.machine.state import Checkpoint
 from safeimpute.model.filling import (
     Fill,
@@ -94,7 +94,7 @@ class SafeImputer(AtAGlance, Parameterised):
         visits: Any,
         y: None = None,  # noqa: ARG002
         *,
-        progress: Progress = silent,
+        progress: Progress | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Self:
         """Learn to impute, to rank risk and who gets measured; what cannot succeed is refused before that.
@@ -106,8 +106,8 @@ class SafeImputer(AtAGlance, Parameterised):
             `Visits` for each, by lab.
         y : None
             Ignored; for scikit-learn's pipelines.
-        progress : callable
-            Told the stage in words and the share of the whole done.
+        progress : callable, optional
+            Told the stage in words and the share of the whole done. Without one a notebook shows a bar.
         checkpoint : Checkpoint, optional
             Folds that were finished before the same fit was stopped, and where to keep them.
 
@@ -119,8 +119,10 @@ class SafeImputer(AtAGlance, Parameterised):
             Nothing could be promised on it at this level.
         """
         told = make_settings(**self.get_params())
-        labs, left_out = fit_labs(told, check_labs(told, visits), progress, checkpoint)
-        self._fitted(told, told, labs, left_out)
+        shown = progress or shown_in_notebook()
+        self._fitted(told, told, *fit_labs(told, check_labs(told, visits), shown, checkpoint))
+        if progress is None:
+            shown("fitted", 1.0)
         known = nw.from_native(visits, eager_only=True, pass_through=True)
         for stale in ("feature_names_in_", "n_features_in_"):
             vars(self).pop(stale, None)
@@ -320,8 +322,7 @@ class SafeImputer(AtAGlance, Parameterised):
             PEM file of an Ed25519 private key to sign the model with.
         """
         labs = self._current()
-        seen = tuple(labs) if second_look else ()
-        key_file = None if sign is None else Path(sign)
+        seen, key_file = tuple(labs) if second_look else (), None if sign is None else Path(sign)
         save_labs(Path(folder), labs, self.settings_, second_looks=seen, key_file=key_file)
 
     @classmethod

@@ -19,6 +19,7 @@ from safeimpute.visits.files.delimited import require_names
 LARGEST_PART, LARGEST_BOOK = 2 * 2**30, 3 * 2**30  # bytes unpacked
 LARGEST_RATIO, SMALL = 200, 16 * 2**20  # unpacked to packed, of parts that are not small; sheets reach 20 to 40
 BYTES_PER_CELL = 40
+MOST_ROWS = 2**20  # of a sheet, with its header
 FORMULA = re.compile(rb"<(?:\w+:)?f[\s>/]")
 SHEETS = re.compile(r"xl/worksheets/[^/]+\.xml")
 OVERLAP = 64
@@ -188,7 +189,7 @@ def write_excel(table: pl.DataFrame, path: Path) -> None:
     except ModuleNotFoundError:
         raise MissingExtra("Writing Excel files", "excel") from None
     plain = {"strings_to_formulas": False, "strings_to_urls": False, "strings_to_numbers": False}
-    if len(table) >= 2**20:
+    if len(table) >= MOST_ROWS:
         raise VisitsError(f"{len(table):,} rows are more than a sheet holds. Write .parquet or .csv.")
     with xlsxwriter.Workbook(str(path), plain | {"constant_memory": True, "in_memory": False}) as book:
         sheet, moment = book.add_worksheet(), book.add_format({"num_format": "yyyy-mm-dd hh:mm"})

@@ -13,6 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from safeimpute.errors import OptionError, VisitsError
+from safeimpute.machine.options import TableFormat
 from safeimpute.visits import checks, marks
 from safeimpute.visits.catalogue import Catalogue, normal_name, normal_unit
 from safeimpute.visits.checks import Account
@@ -100,10 +101,11 @@ def long_columns(frame: pl.DataFrame, subject: str, time: str) -> LongColumns | 
 
 def _refuse_imputed(columns: Collection[str]) -> None:
     """Our own tables have one row per imputed value: nobody measured what stands in them."""
-    if {"lab", "value", "released", "cutoff"} <= set(columns) or {"lab", "value", "draw"} <= set(columns):
+    ours = ({"lab", "value", "released", "cutoff"}, {"lab", "value", "draw"})
+    if any(each <= set(columns) for each in ours) or any(name.endswith("__promised") for name in columns):
         raise VisitsError(
-            "the table holds imputed values (columns lab, value and released or draw), not measured results. Give the "
-            "table they were imputed from."
+            "the table holds imputed values (columns lab, value and released or draw, or one that ends in "
+            "__promised), not measured results. Give the table they were imputed from."
         )
 
 
@@ -163,6 +165,13 @@ def visits_of_results(
         wide = wide.with_columns(moments) if where.known else wide
     account.say(f"{len(frame):,} results made {len(wide):,} visits ({_window_in_words(window)})")
     return pl.DataFrame([patient, first, *wide.drop("patient", "visit", "row", "day").get_columns()]), account
+
+
+def named_results(frame: pl.DataFrame, where: LongColumns, catalogue: Catalogue, read_as: TableFormat) -> pl.DataFrame:
+    """The results of labs, each with its code, unit, day and row; the rest left out."""
+    account = Account()
+    rows, _ = _rows(frame, where, read_as.window, account)
+    return _named(rows, catalogue, read_lab_names(read_as.lab_names), account)
 
 
 def _rows(frame: pl.DataFrame, where: LongColumns, window: str, account: Account) -> tuple[pl.DataFrame, bool]:

@@ -19,7 +19,8 @@ from safeimpute.visits.columns import DRAWN, KNOWN
 from safeimpute.visits.dates import read_dates
 from safeimpute.visits.files.delimited import BYTES_PER_NUMBER, read_csv
 from safeimpute.visits.files.excel import read_excel
-from safeimpute.visits.files.long_results import long_columns, read_lab_names, visits_of_results
+from safeimpute.visits.files.long_filled import with_imputed
+from safeimpute.visits.files.long_results import LongColumns, long_columns, read_lab_names, visits_of_results
 from safeimpute.visits.files.redcap import ONLY_REDCAP, visits_of_redcap
 from safeimpute.visits.limits import DECIMAL_COMMA
 from safeimpute.visits.units import converted
@@ -41,17 +42,7 @@ def open_table(
 ) -> Opened:
     """Read, rename, and make visits of what is none; `read_as` says how the file is written."""
     account = Account()
-    identifiers = {theirs for theirs, ours in columns.items() if ours == subject} or {subject}
-    frame = rename_columns(read_files(source, identifiers, read_as, account), columns)
-    if not ONLY_REDCAP.isdisjoint(frame.columns):
-        frame = visits_of_redcap(frame, account, subject=subject, time=time)
-    long = long_columns(frame, subject, time)
-    if read_as.decimal == ",":
-        frame = with_decimal_commas(frame, {subject, *([long.patient, long.result] if long else [])})
-    if read_as.date_format is not None:
-        times = [each for each in frame.columns if each == time or each.endswith((KNOWN, DRAWN))]
-        times += [long.time] if long and long.time not in times else []
-        frame = frame.with_columns(read_dates(frame[each], read_as.date_format) for each in times)
+    frame, long = _prepared(source, columns, read_as, account, time=time, subject=subject)
     if long is not None:
         frame, results = visits_of_results(
             frame,
@@ -65,6 +56,43 @@ def open_table(
         )
         account.add(results)
     return Opened(converted(frame, read_as.units), account)
+
+
+def _prepared(
+    source: Path, columns: Mapping[str, str], read_as: TableFormat, account: Account, *, time: str, subject: str
+) -> tuple[pl.DataFrame, LongColumns | None]:
+    """The rows with our names, dates and points for commas; and how they are long, where they are."""
+    identifiers = {theirs for theirs, ours in columns.items() if ours == subject} or {subject}
+    frame = rename_columns(read_files(source, identifiers, read_as, account), columns)
+    if not ONLY_REDCAP.isdisjoint(frame.columns):
+        frame = visits_of_redcap(frame, account, subject=subject, time=time)
+    long = long_columns(frame, subject, time)
+    if read_as.decimal == ",":
+        frame = with_decimal_commas(frame, {subject, *([long.patient, long.result] if long else [])})
+    if read_as.date_format is not None:
+        times = [each for each in frame.columns if each == time or each.endswith((KNOWN, DRAWN))]
+        times += [long.time] if long and long.time not in times else []
+        frame = frame.with_columns(read_dates(frame[each], read_as.date_format) for each in times)
+    return frame, long
+
+
+def results_with_imputed(
+    source: Path,
+    columns: Mapping[str, str],
+    read_as: TableFormat,
+    filled: pl.DataFrame,
+    marks_of: Mapping[str, tuple[pl.Expr, pl.Expr]],
+    *,
+    time: str,
+    subject: str,
+) -> pl.DataFrame | None:
+    """A long file with what was filled in, columns named as they came; None where it has one row per visit."""
+    frame, long = _prepared(source, columns, read_as, Account(), time=time, subject=subject)
+    if long is None:
+        return None
+    table = with_imputed(frame, long, load_catalogue(), filled, marks_of, read_as=read_as, subject=subject, time=time)
+    theirs = {ours: name for name, ours in columns.items()}
+    return table.rename(lambda name: theirs.get(name, name))
 
 
 def read_files(source: Path, identifiers: Collection[str], read_as: TableFormat, account: Account) -> pl.DataFrame:
