@@ -385,8 +385,8 @@ def sensitivity_words(summary: RunSummary) -> str:
     if kept:
         last = kept[-1]
         said.append(
-            f"were the odds of being measured off by a factor of {last['gamma']:g} either way, {last['released']:,} of the "
-            f"{summary['released']:,} values could still be released"
+            f"were the odds of being measured off by a factor of {last['gamma']:g} either way, {last['released']:,} of "
+            f"the {summary['released']:,} values could still be released"
         )
     if gone:
         said.append(
