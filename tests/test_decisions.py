@@ -309,6 +309,16 @@ def test_words_that_are_not_the_columns_are_refused(worded: tuple[pl.DataFrame, 
         imputer_of(target=("grade", "other"), tolerance=several, limits=()).fit(gaps)
 
 
+def test_another_tools_classes_are_numbers(
+    worded: tuple[pl.DataFrame, SafeImputer], graded: tuple[pl.DataFrame, pl.DataFrame]
+) -> None:
+    with pytest.raises(VisitsError, match=r"'grade' .* holds text"):
+        si.hide(worded[0], target="grade")
+    hidden = si.hide(graded[0], target="grade")
+    with pytest.raises(OptionError, match="another tool's classes are numbers"):
+        si.release(hidden, hidden.visits, tolerance=IN_WORDS, fdr=0.4)
+
+
 def test_a_run_of_words_from_the_command_line(worded: tuple[pl.DataFrame, SafeImputer], tmp_path: Path) -> None:
     holes = worded[0].with_columns(pl.col("time").cast(pl.Int64))
     holes.write_csv(tmp_path / "visits.csv")
