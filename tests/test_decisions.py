@@ -234,6 +234,105 @@ def test_another_tools_numbers_become_classes(graded: tuple[pl.DataFrame, pl.Dat
     assert "of another class" in result.promised.promise
 
 
+WORDS = ("none", "mild", "severe")
+IN_WORDS = "class none<mild<severe"
+
+
+@pytest.fixture(scope="module")
+def worded(graded: tuple[pl.DataFrame, pl.DataFrame]) -> tuple[pl.DataFrame, SafeImputer]:
+    """The same grades as words, and an imputer fitted to them."""
+    grade = pl.col("grade").replace_strict(dict(zip(GRADES, WORDS, strict=True)), return_dtype=pl.String)
+    holes = graded[0].with_columns(grade.fill_null(" "))
+    return holes, imputer_of(target="grade", tolerance=IN_WORDS, limits=()).fit(holes)
+
+
+def test_words_are_imputed_as_their_places(
+    worded: tuple[pl.DataFrame, SafeImputer],
+    classes: SafeImputer,
+    graded: tuple[pl.DataFrame, pl.DataFrame],
+    tmp_path: Path,
+) -> None:
+    holes, fitted = worded
+    found, plain = fitted.impute(holes), classes.impute(graded[0])
+    assert found["band"].to_list() == [WORDS[int(place)] for place in found["value"]]
+    assert found["value"].to_list() == (plain["value"] - 1).to_list()
+    assert found["released"].equals(plain["released"])
+    assert "(none < mild < severe)" in fitted.promised().promise
+    fitted.save(tmp_path / "model")
+    loaded = Scorer.load(tmp_path / "model")
+    columns = ["value", "band", *CHANCES]
+    assert loaded.score(holes).sort("subject_id", "time")[columns].equals(found.sort("subject_id", "time")[columns])
+
+
+def test_filled_in_and_drawn_they_are_words_again(worded: tuple[pl.DataFrame, SafeImputer]) -> None:
+    holes, fitted = worded
+    measured = holes["grade"].str.strip_chars() != ""
+    filled = fitted.transform(holes)
+    assert filled["grade"].filter(measured).equals(holes["grade"].filter(measured))
+    assert set(filled["grade"].filter(filled["grade_released"])) <= set(WORDS)
+    assert filled["grade"].null_count() == int((~measured).sum()) - int(filled["grade_released"].sum())
+    new = holes.with_columns(pl.col("subject_id") + 1000)
+    assert set(fitted.transform(new)["grade"].drop_nulls()) <= set(WORDS)
+    drawn = fitted.draws(holes, 3)
+    assert drawn["band"].to_list() == [WORDS[int(place)] for place in drawn["value"]]
+    long, wide = fitted.to_mice(holes, 2), fitted.to_mice(holes, 2, form="wide")
+    for column in (long["grade"], wide["grade"], wide["grade_1"], wide["grade_2"]):
+        assert set(column.drop_nulls()) == set(WORDS)
+
+
+@pytest.mark.parametrize(
+    ("told", "rule"),
+    [
+        ("class none<2", "all as numbers or all as words"),
+        ("class none<none", "each once"),
+        ("class none<", "all as words"),
+        ("class none<a;b", "no comma"),
+    ],
+)
+def test_what_are_no_words(told: str, rule: str) -> None:
+    with pytest.raises(OptionError, match=rule):
+        parse_tolerance(told)
+
+
+def test_words_that_are_not_the_columns_are_refused(worded: tuple[pl.DataFrame, SafeImputer]) -> None:
+    holes, fitted = worded
+    strange = f"something else than its classes \\(none < mild\\) in {(holes['grade'] == 'severe').sum()} of 600 rows"
+    with pytest.raises(VisitsError, match=strange):
+        imputer_of(target="grade", tolerance="class none<mild", limits=()).fit(holes)
+    with pytest.raises(VisitsError, match="something else"):
+        fitted.score(holes.with_columns(pl.col("grade").str.to_uppercase()))
+    with pytest.raises(VisitsError, match="class awful of 'grade' was never measured"):
+        imputer_of(target="grade", tolerance=f"{IN_WORDS}<awful", limits=()).fit(holes)
+    several = {"grade": IN_WORDS, "other": "2"}
+    gaps = holes.with_columns(pl.when(pl.int_range(len(holes)) % 3 > 0).then("other").alias("other"))
+    with pytest.raises((OptionError, VisitsError), match="grade"):
+        imputer_of(target=("grade", "other"), tolerance=several, limits=()).fit(gaps)
+
+
+def test_another_tools_classes_are_numbers(
+    worded: tuple[pl.DataFrame, SafeImputer], graded: tuple[pl.DataFrame, pl.DataFrame]
+) -> None:
+    with pytest.raises(VisitsError, match=r"'grade' .* holds text"):
+        si.hide(worded[0], target="grade")
+    hidden = si.hide(graded[0], target="grade")
+    with pytest.raises(OptionError, match="another tool's classes are numbers"):
+        si.release(hidden, hidden.visits, tolerance=IN_WORDS, fdr=0.4)
+
+
+def test_a_run_of_words_from_the_command_line(worded: tuple[pl.DataFrame, SafeImputer], tmp_path: Path) -> None:
+    holes = worded[0].with_columns(pl.col("time").cast(pl.Int64))
+    holes.write_csv(tmp_path / "visits.csv")
+    invoke(
+        *("run", str(tmp_path / "visits.csv"), "--target", "grade", "--tolerance", IN_WORDS, "--fdr", "0.2"),
+        *("--quick", "--out", str(tmp_path / "run"), "--filled", "all"),
+    )
+    table = pl.read_csv(tmp_path / "run" / "imputations.csv")
+    assert set(table["band"]) <= set(WORDS)
+    assert set(pl.read_csv(tmp_path / "run" / "filled.csv")["grade"]) == set(WORDS)
+    assert "none &lt; mild &lt; severe" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    invoke("check", str(tmp_path / "visits.csv"), "--target", "grade", "--tolerance", IN_WORDS, "--fdr", "0.2")
+
+
 COST = "0 1; 5 0"
 
 

@@ -142,7 +142,7 @@ def test_classes_are_bands_half_way_between_levels() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["class", "class 0", "class 1<0", "class no<yes", "class 0<0", "class 0<inf", "class red green blue"]
+    "given", ["class", "class 0", "class 1<0", "class no<1", "class 0<0", "class 0<inf", "class red green blue"]
 )
 def test_what_are_no_classes(given: str) -> None:
     with pytest.raises(OptionError, match="class"):

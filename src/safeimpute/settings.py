@@ -232,7 +232,7 @@ class Settings:
             "Error that counts as unacceptable.",
             takes="a number in the target's unit (0.5), a share of the true value (20%), the larger of both "
             "(10% or 6), limits for the wrong side of a decision limit, an error and limits (0.5 and limits), "
-            "class 0<1 for another class than the true one, each lab's own (hba1c=0.5,ldl=10%), or "
+            "class 0<1 or class no<yes for another class than the true one, each lab's own (hba1c=0.5,ldl=10%), or "
             "allowable for the catalogue's allowable errors",
             reads=_tolerance,
         ),

@@ -22,6 +22,7 @@ CLASS, OTHER_CLASS = "class", "of another class than the true one"
 BY_SIZE = "error up to "
 COST, LOST = "cost", "lost to errors, each counted by its cost as a share of the largest"
 _CLASS = re.compile(rf"^{CLASS}(?:\s+(?P<levels>\S.*))?$")
+_WORD = re.compile(r"^[^,;=]{1,60}$")
 MOST_LIMITS = 9
 OFF = "off by the tolerance or more"  # an unacceptable value, where the tolerance was said before
 ROUNDING = 1e-12  # differences of decimals such as 6.6 - 6.1 fall a rounding error short of 0.5
@@ -38,6 +39,7 @@ class Tolerance:
     share: float = 0.0  # of the true value
     limits: tuple[float, ...] = ()  # increasing; a value at a limit belongs to the band above it
     levels: tuple[float, ...] = ()  # increasing
+    words: tuple[str, ...] = ()  # of the levels, where the column holds words; the levels are their places then
     cost: tuple[tuple[float, ...], ...] = ()  # of each true band (rows) where each band is imputed; none: all alike
     by_size: bool = False  # an error costs its size, up to what would be unacceptable
 
@@ -51,6 +53,7 @@ class Tolerance:
         said: dict[str, Any] = {"absolute": self.absolute, "share": self.share}
         said |= {"limits": list(self.limits)} if self.limits else {}
         said |= {"levels": list(self.levels)} if self.levels else {}
+        said |= {"words": list(self.words)} if self.words else {}
         said |= {"cost": [list(row) for row in self.cost]} if self.cost else {}
         return said | {"by_size": True} if self.by_size else said
 
@@ -58,7 +61,9 @@ class Tolerance:
     def from_state(cls, stored: Mapping[str, Any]) -> "Tolerance":
         """What `state` wrote."""
         cost = tuple(map(tuple, stored.get("cost", ())))
-        return cls(**{**stored, **{name: tuple(stored.get(name, ())) for name in ("limits", "levels")}, "cost": cost})
+        return cls(
+            **{**stored, **{name: tuple(stored.get(name, ())) for name in ("limits", "levels", "words")}, "cost": cost}
+        )
 
     @property
     def of_error(self) -> "Tolerance | None":
@@ -111,7 +116,7 @@ class Tolerance:
     def bands(self) -> tuple[str, ...]:
         """The bands in words, lowest first; none without limits."""
         if self.levels:
-            return tuple(f"{each:g}" for each in self.levels)
+            return self.words or tuple(f"{each:g}" for each in self.levels)
         if not self.limits:
             return ()
         first, *_, last = (f"{each:g}" for each in (*self.limits, self.limits[-1]))
@@ -188,7 +193,7 @@ class Tolerance:
             rows = "; ".join(" ".join(f"{each:.12g}" for each in row) for row in self.cost)
             return f"{replace(self, cost=()).typed(digits)} {COST} {rows}"
         if self.levels:
-            return f"{CLASS} {'<'.join(f'{each:.12g}' for each in self.levels)}"
+            return f"{CLASS} {'<'.join(self.words or (f'{each:.12g}' for each in self.levels))}"
         share, absolute = f"{100 * self.share:.{digits}g}%", f"{self.absolute:.{digits}g}"
         error = f"{share} or {absolute}" if self.share and self.absolute else share if self.share else absolute
         limits = f"{LIMITS} {' '.join(f'{each:.12g}' for each in self.limits)}" if self.limits else ""
@@ -247,7 +252,7 @@ def chances_of_bands(above: FloatArray) -> FloatArray:
 
 
 def parse_tolerance(given: float | str) -> Tolerance:
-    """Read `0.5`, `"20%"`, `"10% or 6"`, `"limits 5.7 6.5"`, `"0.5 and limits 5.7 6.5"` or `"class 0<1"`."""
+    """Read `0.5`, `"20%"`, `"10% or 6"`, `"limits 5.7 6.5"`, `"0.5 and limits 5.7 6.5"`, `"class 0<1"`, or words."""
     text = str(given).strip()
     base, said, cost = text.partition(f" {COST} ")
     if said:
@@ -306,19 +311,30 @@ def _parse_cost(base: Tolerance, given: str) -> Tolerance:
 
 
 def _parse_class(given: str) -> Tolerance:
-    try:
-        levels = [float(each) for each in given.split("<")]
-    except ValueError:
+    named = [each.strip() for each in given.split("<")]
+    words = () if any(map(_is_number, named)) else tuple(named)
+    if len(set(named)) < len(named) or not all((words and map(_WORD.match, words)) or map(_is_number, named)):
         raise OptionError(
-            f"tolerance {CLASS} {given!r} does not say the classes in order, as numbers. Write {CLASS} 0<1, or "
-            f"{CLASS} 1<2<3, as the column has them; text becomes a number by its place in the order. Classes without "
-            "an order cannot be imputed."
-        ) from None
+            f"tolerance {CLASS} {given!r} does not say the classes in order, all as numbers or all as words. Write "
+            f"{CLASS} 0<1, {CLASS} 1<2<3 or {CLASS} no<yes, as the column has them, each once; a word holds no comma, "
+            "semicolon or equals sign. Classes without an order cannot be imputed."
+        )
+    levels = list(map(float, range(len(words)) if words else named))
     if not np.isfinite(levels).all() or any(high <= low for low, high in pairwise(levels)):
         raise OptionError(f"classes {given!r} must be finite numbers, each larger than the one before.")
     if not 2 <= len(levels) <= MOST_LIMITS + 1:
         raise OptionError(f"classes: {len(levels)} are given, 2 to {MOST_LIMITS + 1} can be.")
-    return Tolerance(limits=tuple((low + high) / 2 for low, high in pairwise(levels)), levels=tuple(levels))
+    return Tolerance(
+        limits=tuple((low + high) / 2 for low, high in pairwise(levels)), levels=tuple(levels), words=words
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _parse_error(text: str) -> Tolerance:

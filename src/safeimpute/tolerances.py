@@ -43,6 +43,12 @@ def carrying(tolerance: object, limits: Sequence[float], cost: str) -> Any:
     return read_tolerance(with_cost(tolerance, cost) if cost else tolerance)
 
 
+def words_of(target: str, tolerance: Any) -> tuple[str, ...]:
+    """The classes of a target as words, where its tolerance says them."""
+    said = parse_tolerances(tolerance).of(target) if by_lab(tolerance) else tolerance
+    return () if said in (None, ALLOWABLE) or limits_to_look_up(said) else parse_tolerance(said).words
+
+
 def counts_costs(tolerance: object) -> bool:
     """Whether errors count by what they cost, of some lab at least."""
     return any(mark in str(tolerance) for mark in (f" {COST} ", BY_SIZE))

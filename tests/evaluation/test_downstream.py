@@ -12,10 +12,12 @@ from safeimpute.evaluation.completions import (
     NOTHING_MISSING,
     RELEASED,
     WAYS,
+    Completed,
+    nothing_missing,
     outcome_of,
     regressor_of,
 )
-from safeimpute.evaluation.downstream import Downstream, Plan, kind_of, run_downstream
+from safeimpute.evaluation.downstream import Downstream, Plan, _behind, _quantities, kind_of, run_downstream
 from safeimpute.settings import BestSettings, make_settings
 from safeimpute.visits.arrays import VisitArrays
 
@@ -62,9 +64,48 @@ def test_figures_are_what_they_say(result: Downstream, cohort_arrays: VisitArray
     assert 0.5 < (names["AUC for event"][NOTHING_MISSING]["estimate"]["mean"] or 0) < 0.85
 
 
+def test_patients_are_found_or_missed_with_their_error(result: Downstream) -> None:
+    names = {each["quantity"]: each["ways"] for each in result["quantities"]}
+    found, alarmed = names["patients found at or above 8"], names["patients falsely alarmed at 8"]
+    assert found[NOTHING_MISSING]["estimate"]["mean"] == 1
+    assert alarmed[NOTHING_MISSING]["estimate"]["mean"] == alarmed[COMPLETE]["estimate"]["mean"] == 0
+    assert found[NOTHING_MISSING]["lower"] is None
+    for way in WAYS:
+        told = found[way]
+        assert (told["lower"] or 0) <= (told["estimate"]["mean"] or 0) <= (told["upper"] or 0)
+    assert (found[COMPLETE]["estimate"]["mean"] or 0) < (found[FILLED]["estimate"]["mean"] or 0)
+    behind = {way: found[way]["behind"] for way in WAYS}
+    assert min((each or {"mean": None})["mean"] or 0.0 for each in behind.values()) == 0
+    worst = behind[COMPLETE]
+    assert worst is not None
+    assert (worst["se"] or 0) > 0
+
+
+def test_the_error_of_a_difference_is_that_of_patients_paired() -> None:
+    """Two ways that differ at one patient of many: a small error, however much patients differ among themselves."""
+    rng = np.random.default_rng(3)
+    patient = np.repeat(np.arange(80), 3)
+    truth = rng.normal(size=240)
+    plan = Plan((0.5,), np.full(240, np.nan), "")
+    one = Completed(FILLED, truth[:, None], np.ones(240))
+    changed = truth.copy()
+    changed[:3] = -5.0
+    two = Completed(DRAWN, changed[:, None], np.ones(240))
+    tables = _quantities([nothing_missing(truth), one, two], patient, truth, plan)
+    name = "patients found at or above 0.5"
+    reached = np.array([truth[patient == each].max() >= 0.5 for each in range(80)])
+    lost = float(reached[0]) / reached.sum()
+    behind = _behind([tables], (name, FILLED), (name, DRAWN), 1.0)
+    assert behind["mean"] == pytest.approx(lost)
+    assert behind["se"] == pytest.approx(lost, rel=0.4), "one patient, drawn about Poisson(1) times"
+    assert tables[name, FILLED].value == 1
+    assert tables["ranking of patients", FILLED].value == pytest.approx(1)
+
+
 def test_kinds() -> None:
     assert kind_of("AUC for death") == "performance"
-    assert kind_of("false alarms at 8") == "error"
+    assert kind_of("false alarms at 8") == kind_of("patients falsely alarmed at 8") == "error"
+    assert kind_of("patients found at or above 8") == "performance"
     assert kind_of("calibration slope for death") == "estimate"
 
 

@@ -105,6 +105,7 @@ def _outcome(estimate: float, off: float) -> WayOutcome:
         "covers": 1.0,
         "width": 1.2,
         "spoken_for": 0.8,
+        "behind": None,
     }
 
 

@@ -9,6 +9,7 @@ RUNNERS = {
     "guarantee study": "studies.guarantee.study",
     "guarantee promises": "studies.guarantee.promises",
     "guarantee page": "studies.guarantee.page",
+    "decisions": "studies.decisions",
     "labs": "studies.labs",
     "limits": "studies.limits",
     "nights study": "studies.nights.study",

@@ -91,6 +91,19 @@ def test_errors_that_come_and_go_by_whole_patients() -> None:
     assert np.mean(np.array(draws["confident", 0.2])[:, 6] > 0.2) <= 0.1
 
 
+@pytest.mark.parametrize("key", ["binary, shift", "cost, shift"])
+def test_classes_and_costs_keep_the_level(key: str) -> None:
+    """What an error costs, from 0 to 1, is counted as right and wrong are."""
+    draws = repeat(key, PATIENTS, range(120), ALPHAS)
+    for alpha in ALPHAS:
+        told = of(draws, "average", alpha, "same")
+        assert told.mean_fdp <= alpha + 3 * told.mean_fdp_se
+        assert told.power >= 0.4
+        assert np.mean(np.array(draws["confident", alpha])[:, 6] > alpha) <= 0.1 + 3 * 0.028
+    graded = np.unique(WORLDS[key](np.random.default_rng(1), 500).risky.astype(float))
+    assert len(graded) == (5 if key.startswith("cost") else 2)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("key", [key for key in WORLDS if key not in ("left out", "just above 0.1")])
 def test_over_every_world(key: str) -> None:

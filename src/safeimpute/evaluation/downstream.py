@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import TypedDict
 
 import numpy as np
-from scipy import stats
 
 from safeimpute.draws.drawing import draws_of, learn_predictive
 from safeimpute.evaluation.completions import (
@@ -31,6 +30,7 @@ from safeimpute.evaluation.completions import (
     share_above,
     slope_of,
 )
+from safeimpute.evaluation.crossing import decisions, resampled_interval
 from safeimpute.evaluation.metrics import MeanSe, mean_se
 from safeimpute.machine.progress import Progress, silent
 from safeimpute.model.fit import fit_question
@@ -44,6 +44,7 @@ QUANTILES = {"10th percentile": 0.1, "median": 0.5, "90th percentile": 0.9}
 NEAR = 0.25  # of the interval's half width with nothing missing: a difference nobody would act on
 HELD = 0.9  # share of splits whose interval must hold the value
 SAME = 0.01  # performances this close are alike
+SIGN = {"performance": 1.0, "error": -1.0}
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class _Found:
     interval: Interval | None
     value: float
     spoken_for: float
+    again: FloatArray | None = None  # the value over resampled patients, the same ones by every way
 
 
 Table = Mapping[tuple[str, str], _Found]  # by quantity and way
@@ -83,6 +85,7 @@ class WayOutcome(TypedDict):
     covers: float | None  # share of splits whose interval holds what nothing missing says
     width: float | None  # of the interval, times that with nothing missing
     spoken_for: float  # share of the visits the way has a value for
+    behind: MeanSe | None  # of a performance or error: by how much the best way is better, and the error of that
 
 
 class QuantityOutcome(TypedDict):
@@ -167,8 +170,9 @@ def _quantities(ways: Sequence[Completed], patient: IntArray, truth: FloatArray,
         rows, spoken = way.available, float(way.available.mean())
         for name, interval in _estimates(way.at(rows), patient[rows], plan.regressor[rows], plan).items():
             found[name, way.way] = _Found(interval, interval.estimate, spoken)
-        for name, value in _decisions(way, patient, truth, plan).items():
-            found[name, way.way] = _Found(None, value, spoken)
+        for name, again in decisions(way, patient, truth, plan.limits).items():
+            told = None if way.way == NOTHING_MISSING else resampled_interval(again)
+            found[name, way.way] = _Found(told, float(again[0]), spoken, again[1:])
         for name, interval in _prediction(way, patient, plan).items():
             found[name, way.way] = _Found(interval, interval.estimate, spoken)
     return found
@@ -190,30 +194,6 @@ def _estimates(way: Completed, patient: IntArray, regressor: FloatArray, plan: P
         ]
         found[f"slope on {plan.regressor_name}"] = interval_of(slopes)
     return found
-
-
-def _decisions(way: Completed, patient: IntArray, truth: FloatArray, plan: Plan) -> dict[str, float]:
-    """How patients are ranked, and who is found on which side of a limit; a visit without a value is not found."""
-    rows = way.available
-    patients = int(patient.max()) + 1
-    middle, count = way.values[rows].mean(axis=1), np.bincount(patient[rows], minlength=patients)
-    own = np.bincount(patient[rows], middle, minlength=patients) / np.maximum(count, 1)
-    own = np.where(count > 0, own, middle.mean() if len(middle) else 0.0)  # nothing known: in the middle
-    there = np.bincount(patient, minlength=patients)
-    true = np.bincount(patient, truth, minlength=patients) / np.maximum(there, 1)
-    ranks = stats.spearmanr(own[there > 0], true[there > 0]).statistic
-    found = {"ranking of patients": float(ranks)}
-    for limit in plan.limits:
-        above = np.zeros(len(truth), dtype=bool)
-        above[rows] = np.mean(way.values[rows] >= limit, axis=1) >= 0.5
-        really = truth >= limit
-        found[f"found at or above {limit:g}"] = _ratio(above & really, really)
-        found[f"false alarms at {limit:g}"] = _ratio(above & ~really, above)
-    return found
-
-
-def _ratio(part: BoolArray, whole: BoolArray) -> float:
-    return float(part.sum() / whole.sum()) if whole.any() else np.nan
 
 
 def _prediction(way: Completed, patient: IntArray, plan: Plan) -> dict[str, Interval]:
@@ -245,15 +225,40 @@ def _gathered(tables: Sequence[Table]) -> list[QuantityOutcome]:
         by_way = {way: _over_splits(tables, name, way) for way in ways}
         kind = kind_of(name)
         told = {way: each for way, each in by_way.items() if each is not None}
+        if kind != "estimate" and (considered := _considered(kind, told)):
+            best = max(considered, key=lambda way: SIGN[kind] * _mean_of(told[way]))
+            for way, each in told.items():
+                each["behind"] = _behind(tables, (name, best), (name, way), SIGN[kind])
         gathered.append({"quantity": name, "kind": kind, "ways": told, "advice": advise(name, kind, told)})
     return gathered
 
 
 def kind_of(quantity: str) -> str:
     """Whether a quantity is estimated, or says how well something works."""
-    if quantity.startswith(("ranking", "found", "AUC")):
+    if quantity.startswith(("ranking", "found", "patients found", "AUC")):
         return "performance"
-    return "error" if quantity.startswith("false alarms") else "estimate"
+    return "error" if quantity.startswith(("false alarms", "patients falsely")) else "estimate"
+
+
+def _considered(kind: str, ways: Mapping[str, WayOutcome]) -> list[str]:
+    """The ways compared; who says nothing raises no false alarm."""
+    there = [way for way in WAYS if way in ways]
+    everywhere = [way for way in there if ways[way]["spoken_for"] > 0.99] or there
+    return everywhere if kind == "error" else there
+
+
+def _behind(tables: Sequence[Table], best: tuple[str, str], other: tuple[str, str], sign: float) -> MeanSe:
+    """How much worse a way is than the best in the same splits; its error is that of patients and of splits."""
+    pairs = [(table[best], table[other]) for table in tables if best in table and other in table]
+    pairs = [pair for pair in pairs if np.isfinite(pair[0].value) and np.isfinite(pair[1].value)]
+    off = mean_se([sign * (one.value - two.value) for one, two in pairs])
+    again = [one.again - two.again for one, two in pairs if one.again is not None and two.again is not None]
+    if again:
+        sampling = float(np.nanstd(np.mean(again, axis=0), ddof=1))
+    else:  # without the same patients drawn again: as if the two had nothing in common
+        squares = [each.interval.se**2 for pair in pairs if best != other for each in pair if each.interval]
+        sampling = float(np.sqrt(np.sum(squares) / max(len(pairs), 1)))
+    return {"mean": off["mean"], "se": float(np.hypot(off["se"] or 0.0, sampling))}
 
 
 def _over_splits(tables: Sequence[Table], name: str, way: str) -> WayOutcome | None:
@@ -266,14 +271,16 @@ def _over_splits(tables: Sequence[Table], name: str, way: str) -> WayOutcome | N
     if not pairs:
         return None
     both = [(own.interval, whole.interval) for own, whole in pairs if own.interval and whole.interval]
+    ends = [own.interval for own, _ in pairs if own.interval]
     return {
         "estimate": mean_se([own.value for own, _ in pairs]),
         "off": mean_se([own.value - whole.value for own, whole in pairs]),
-        "lower": float(np.mean([own.lower for own, _ in both])) if both else None,
-        "upper": float(np.mean([own.upper for own, _ in both])) if both else None,
+        "lower": float(np.mean([each.lower for each in ends])) if ends else None,
+        "upper": float(np.mean([each.upper for each in ends])) if ends else None,
         "covers": float(np.mean([own.covers(whole.estimate) for own, whole in both])) if both else None,
         "width": float(np.mean([own.width / max(whole.width, 1e-300) for own, whole in both])) if both else None,
         "spoken_for": float(np.mean([own.spoken_for for own, _ in pairs])),
+        "behind": None,
     }
 
 
@@ -298,6 +305,8 @@ def _advise_estimate(quantity: str, _kind: str, ways: Mapping[str, WayOutcome], 
     named = RELEASED if RELEASED in there and RELEASED not in good else worst
     if named in good:
         return f"{said}; the other ways do no worse here."
+    if _off(ways[named]) <= 2 * (ways[named]["off"]["se"] or 0.0):
+        return f"{said}; the interval of {named} misses too often."
     return f"{said}; {named} is off by {_signed(ways[named])}."
 
 
@@ -306,19 +315,25 @@ def _holds(outcome: WayOutcome, half: float) -> bool:
     return _off(outcome) <= near and (outcome["covers"] is None or outcome["covers"] >= HELD)
 
 
-def _advise_performance(quantity: str, kind: str, ways: Mapping[str, WayOutcome], there: list[str]) -> str:
-    sign = 1.0 if kind == "performance" else -1.0
-    everywhere = [way for way in there if ways[way]["spoken_for"] > 0.99] or there
-    there = everywhere if kind == "error" else there  # who says nothing raises no false alarm
-    score = {way: sign * _mean_of(ways[way]) for way in there}
-    alike = [way for way in there if score[way] >= max(score.values()) - SAME]
+def _advise_performance(quantity: str, kind: str, ways: Mapping[str, WayOutcome], _there: list[str]) -> str:
+    """Ways are told apart only where they differ by more than two standard errors of the difference."""
+    there = _considered(kind, ways)
+    alike = [way for way in there if not _worse(ways[way])]
     pick = next((way for way in (FILLED, DRAWN) if way in alike), alike[0])
-    whole = _mean_of(ways[NOTHING_MISSING])
-    said = f"{quantity}: use {pick} ({_mean_of(ways[pick]):.2f}; {whole:.2f} with nothing missing)"
+    found, whole = _mean_of(ways[pick]), _mean_of(ways[NOTHING_MISSING])
+    missed = f", {1 - found:.2f} missed" if quantity.startswith("patients found") else ""
+    said = f"{quantity}: use {pick} ({found:.2f}{missed}; {whole:.2f} with nothing missing)"
+    if len(alike) == len(there) > 1:
+        said += "; no other way differs by more than its error"
     if RELEASED in ways and RELEASED not in alike:
         spoken = ways[RELEASED]["spoken_for"]
         said += f"; {RELEASED}: {_mean_of(ways[RELEASED]):.2f}, with a value at {100 * spoken:.0f} % of visits"
     return f"{said}."
+
+
+def _worse(outcome: WayOutcome) -> bool:
+    behind = outcome["behind"]
+    return behind is not None and (behind["mean"] or 0.0) > max(SAME, 2 * (behind["se"] or 0.0))
 
 
 def _mean_of(outcome: WayOutcome) -> float:

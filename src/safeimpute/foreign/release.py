@@ -128,6 +128,11 @@ def release(
     found = hidden if isinstance(hidden, Hidden) else Hidden.load(hidden)
     settings = _settings(found, tolerance, fdr, promise)
     _refuse_second(found)
+    if settings.allowed_error.words:
+        raise OptionError(
+            "tolerance: another tool's classes are numbers, and these are words. Write them as their places in the "
+            "order (0<1) in the table before hide, and in the tolerance."
+        )
     require_sides(settings.target, found.truth, settings.allowed_error)
     result = _decided(found, imputed, settings, risk, signals)
     if found.folder is not None:

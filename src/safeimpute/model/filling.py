@@ -19,8 +19,8 @@ from safeimpute.model.scorer import LabScorer
 from safeimpute.settings import Settings
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 from safeimpute.visits.checks import numbers
-from safeimpute.visits.columns import ColumnChoice
-from safeimpute.visits.imputations import decimals_of, imputation_table, rounded
+from safeimpute.visits.columns import ColumnChoice, coded, in_words
+from safeimpute.visits.imputations import BAND, decimals_of, imputation_table, rounded
 from safeimpute.visits.limits import with_limits
 from safeimpute.visits.new_visits import read_new_visits
 from safeimpute.visits.tables import fill_in
@@ -116,10 +116,12 @@ def _flagged(
 ) -> pl.DataFrame:
     if fill not in FILLS:
         raise OptionError(f"fill {fill!r} is not known: released, or all.")
+    words = settings.allowed_error.words
     if fill == "all":
-        return fill_in(frame, settings.target, np.where(np.isfinite(value), value, np.nan), released & ~unsure)
+        everywhere = np.where(np.isfinite(value), value, np.nan)
+        return fill_in(frame, settings.target, everywhere, released & ~unsure, words)
     marks = columns_added(settings)[1:]
-    filled = fill_in(frame, settings.target, np.where(released, value, np.nan))
+    filled = fill_in(frame, settings.target, np.where(released, value, np.nan), words=words)
     return filled.with_columns(pl.Series(name, unsure) for name in marks)
 
 
@@ -162,7 +164,10 @@ def predictive_of(lab: FittedLab) -> Predictive:
 def long_draws(lab: FittedLab, drawn: FloatArray) -> pl.DataFrame:
     """Draws as a table: one row for each missing value and draw."""
     rows, visits = lab.calibrated.candidates, lab.visits
-    return draws_table(visits.subject[rows], visits.time[rows], lab.settings.target, lab.unit.name, drawn)
+    table = draws_table(visits.subject[rows], visits.time[rows], lab.settings.target, lab.unit.name, drawn)
+    if not (words := lab.settings.allowed_error.words):
+        return table
+    return in_words(table.with_columns(pl.col("value").alias(BAND)), [BAND], words)
 
 
 def completed(lab: FittedLab, frame: pl.DataFrame, drawn: FloatArray, form: Form) -> pl.DataFrame:
@@ -172,12 +177,13 @@ def completed(lab: FittedLab, frame: pl.DataFrame, drawn: FloatArray, form: Form
     """
     if form not in FORMS:
         raise OptionError(f"form {form!r} is not known: long, or wide.")
-    target = lab.settings.target
-    frame = with_limits(frame, [target])
+    target, words = lab.settings.target, lab.settings.allowed_error.words
+    frame = with_limits(coded(frame, target, words), [target])
     per_row = spread_over_rows(drawn, lab.calibrated.candidates, lab.visits.row_visit)
     measured = pl.Series(numbers(frame[target], "target")).fill_nan(None)
     make = completed_long if form == "long" else completed_wide
-    return make(frame, target, measured, per_row)
+    names = [target] if form == "long" else [target, *(f"{target}_{k}" for k in range(1, drawn.shape[1] + 1))]
+    return in_words(make(frame, target, measured, per_row), names, words)
 
 
 def _system(lab: FittedLab) -> Frozen | None:

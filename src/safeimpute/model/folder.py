@@ -172,7 +172,7 @@ def save_model(folder: Path, parts: ModelParts) -> None:
         "unit": parts.unit,
         "visits_sha256": parts.fingerprint,
         "fitted_on": {"visits": len(parts.calibrated.truth), "patients": parts.patients},
-        "reading": asdict(parts.reading),
+        "reading": _stored_reading(parts.reading),
         "seconds": parts.seconds,
         "outside": list(parts.calibrated.outside),
         "looked": parts.looked,
@@ -270,11 +270,18 @@ def _read_tensors(path: Path) -> Arrays:
     return load_file(path)
 
 
+def _stored_reading(reading: Reading) -> dict[str, Any]:
+    """What `_reading` reads; words stand in it only where there are any."""
+    stored = asdict(reading)
+    return stored if reading.words else {name: each for name, each in stored.items() if name != "words"}
+
+
 def _reading(stored: Mapping[str, Any]) -> Reading:
     levels = {
         kind: {name: tuple(each) for name, each in stored[kind].items()} for kind in ("categories", "high_cardinality")
     }
     lists = {name: tuple(stored[name]) for name in ("labs", "attributes", "clocked")}
+    lists["words"] = tuple(stored.get("words", ()))
     return Reading(**{**stored, **lists, **levels})
 
 

@@ -124,6 +124,8 @@ def _look_at_tolerance(tolerance: Tolerance) -> None:
     _require(not cost or [len(row) for row in cost] == [bands] * bands, "the costs")
     _require(not cost or all(_is_number(each) and each >= 0 for row in cost for each in row), "the costs")
     _require(not cost or max(map(max, cost)) > 0, "the costs")
+    _require(all(isinstance(each, str) for each in tolerance.words), "the classes")
+    _require(len(tolerance.words) in (0, len(levels)), "the classes")
     between = tuple((low + high) / 2 for low, high in pairwise(levels))
     _require(not levels or (all(map(_is_number, levels)) and between == limits), "the classes")
 

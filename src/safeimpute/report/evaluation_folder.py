@@ -40,7 +40,9 @@ READING = (
     "*Interval holds it*: share of splits whose 95 % interval holds the figure with nothing missing. That is easier "
     "than holding the population's, so a good way comes near 100 %. *Interval width*: times that with nothing missing; "
     "below 1 it is too sure, since values are missing. A visit without a value counts as not found above a limit, and "
-    "a patient without any is ranked in the middle."
+    "a patient without any is ranked in the middle. *Patients found* at or above a limit: of those who reach "
+    "it at some visit; the others are missed. *Patients falsely alarmed*: of those who never do. Intervals in "
+    "brackets are from resampled patients."
 )
 
 
@@ -144,7 +146,10 @@ def _cells(told: WayOutcome, way: str) -> list[str]:
         off += f" ± {told['off']['se']:.2g}"
     covers = "–" if told["covers"] is None or way == NOTHING_MISSING else palette.percent(told["covers"])
     width = "–" if told["width"] is None else f"{told['width']:.2f}"
-    return [f"{told['estimate']['mean']:.4g}", off, covers, width, palette.percent(told["spoken_for"])]
+    estimate = f"{told['estimate']['mean']:.4g}"
+    if told["covers"] is None and told["lower"] is not None:
+        estimate += f" ({told['lower']:.3g} to {told['upper']:.3g})"
+    return [estimate, off, covers, width, palette.percent(told["spoken_for"])]
 
 
 def draw_downstream(result: Downstream, target: str, unit: str | None) -> Figure:
@@ -182,7 +187,7 @@ def _forest(axes: Axes, quantity: QuantityOutcome, names: Sequence[str]) -> None
     axes.margins(x=0.12)
     better = {"performance": " (more is better)", "error": " (less is better)"}.get(quantity["kind"], "")
     name = plain_text(quantity["quantity"], 34)
-    in_percent(axes, x=name.startswith(("share", "found", "false alarms")))
+    in_percent(axes, x=name.startswith(("share", "found", "false alarms", "patients")))
     axes.set_title(f"{name[:1].upper()}{name[1:]}{better}", fontsize=9)
 
 

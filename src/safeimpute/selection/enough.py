@@ -74,7 +74,8 @@ def require_sides(target: str, truth: FloatArray, tolerance: Tolerance) -> None:
                 f"column {target!r} (target) holds another number than its classes ({' < '.join(tolerance.bands)}) in "
                 f"{strange:,} of {len(measured):,} measured rows. Name every class in order, or empty those cells."
             )
-        if absent := [f"{each:g}" for each in tolerance.levels if each not in measured]:
+        named = zip(tolerance.bands, tolerance.levels, strict=True)
+        if absent := [band for band, each in named if each not in measured]:
             raise VisitsError(
                 f"class {absent[0]} of {target!r} was never measured, so nothing can be learnt about it. Leave it out; "
                 "of one class alone nothing is to be told."

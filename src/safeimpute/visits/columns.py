@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -48,6 +49,26 @@ def clean_text(column: pl.Series) -> pl.Series:
             f"column {column.name!r} holds {column.dtype.base_type().__name__}, neither text nor numbers. Convert it."
         )
     return column.cast(pl.String).str.strip_chars().replace("", None)
+
+
+def coded(frame: pl.DataFrame, target: str, words: Sequence[str]) -> pl.DataFrame:
+    """The table with the classes of its target, where they are words, as their places in the order."""
+    if not words or target not in frame.columns:
+        return frame
+    text = clean_text(frame[target])
+    if strange := int((~text.drop_nulls().is_in(words)).sum()):
+        raise VisitsError(
+            f"column {target!r} (target) holds something else than its classes ({' < '.join(words)}) in {strange:,} of "
+            f"{len(text):,} rows. Name every class in order, as the column writes it, or empty those cells."
+        )
+    place = dict(zip(words, map(float, range(len(words))), strict=True))
+    return frame.with_columns(text.replace_strict(place, return_dtype=pl.Float64).alias(target))
+
+
+def in_words(frame: pl.DataFrame, columns: Iterable[str], words: Sequence[str]) -> pl.DataFrame:
+    """The words again in place of the codes of `coded`."""
+    named = pl.Series(words, dtype=pl.String)
+    return frame.with_columns(named.gather(frame[name].cast(pl.UInt32)).alias(name) for name in columns if len(words))
 
 
 def why_not_high_cardinality(text: pl.Series, patient: IntArray) -> str:
@@ -105,6 +126,7 @@ class ColumnChoice:
     labs: tuple[str, ...] = ()
     attributes: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()  # classes of the target in their order, where it holds words
 
 
 @dataclass(frozen=True)
@@ -155,6 +177,7 @@ def read_columns(
     Columns that cannot be read are noted and left out where `faults` are gathered, else refused.
     """
     columns, gathered = Columns(), Faults() if faults is None else faults
+    frame = coded(frame, choice.target, choice.words)
     checks.refuse_companion_uses(frame.columns, _companion_columns(frame), _uses(choice))
     for name in choice.exclude:
         columns.roles[name] = ColumnRole("ignored", "excluded by name", f"take {name} out of --exclude")

@@ -15,6 +15,7 @@ from safeimpute.tolerances import (
     parse_tolerances,
     read_tolerance,
     with_limits,
+    words_of,
 )
 from safeimpute.visits.arrays import VisitArrays
 from safeimpute.visits.catalogue import AllowableError, load_catalogue
@@ -82,7 +83,13 @@ def tolerances_of(settings: Settings, labs: Sequence[str]) -> dict[str, float | 
             f"tolerance: none is given for {_listed(missing)}. Write it as {missing[0]}=0.5 or {missing[0]}=10%, or "
             "give one for the labs not named (20%, allowable)."
         )
-    return {lab: read_tolerance(_looked_up(lab, said, settings, labs)) for lab in labs}
+    found = {lab: read_tolerance(_looked_up(lab, said, settings, labs)) for lab in labs}
+    if len(labs) > 1 and (worded := [lab for lab in labs if words_of(lab, found[lab])]):
+        raise OptionError(
+            f"tolerance: of several labs classes are numbers, and those of {_listed(worded)} are words. Write them as "
+            "their places in the order (0<1) in the table, or impute that lab by itself."
+        )
+    return found
 
 
 def _fits_any(tolerance: str | None) -> bool:

@@ -10,7 +10,7 @@ import polars as pl
 from safeimpute.errors import VisitsError
 from safeimpute.visits import checks
 from safeimpute.visits.arrays import FloatArray, VisitArrays
-from safeimpute.visits.columns import COMPANIONS, KNOWN, ColumnChoice, clean_text, high_cardinality_codes
+from safeimpute.visits.columns import COMPANIONS, KNOWN, ColumnChoice, clean_text, coded, high_cardinality_codes
 from safeimpute.visits.limits import limits_of_rows, with_limits
 from safeimpute.visits.tables import to_polars
 from safeimpute.visits.visits import Visits, known_times, row_keys, visit_arrays
@@ -34,6 +34,7 @@ class Reading:
         default_factory=dict
     )  # text of many levels: those met at fit, hashed
     clocked: tuple[str, ...] = ()  # labs whose LAB__known the model counts on
+    words: tuple[str, ...] = ()  # classes of the target in their order, where it holds words
 
     @property
     def encoded(self) -> tuple[str, ...]:
@@ -69,6 +70,7 @@ def reading_of(visits: Visits, choice: ColumnChoice, *, past_only: bool = False)
         clocks=visits.arrays.known is not None,
         high_cardinality=visits.high_cardinality_levels,
         clocked=clocked,
+        words=choice.words,
     )
 
 
@@ -85,7 +87,8 @@ class NewVisits:
 
 def read_new_visits(table: Any, reading: Reading, without: Sequence[str] = ()) -> NewVisits:
     """Check a table and read from it what the model knows; columns named in `without` count as never measured."""
-    frame = with_limits(to_polars(table), (*reading.labs, *reading.attributes))
+    frame = coded(to_polars(table), reading.target, reading.words)
+    frame = with_limits(frame, (*reading.labs, *reading.attributes))
     require_readable(frame.columns, reading, without)
     if frame.is_empty():
         raise VisitsError("the table has no rows: there is nothing to score.")

@@ -1,6 +1,6 @@
 """Tables at the border: files and any dataframe in, the same kind of dataframe out; polars inside."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -11,6 +11,7 @@ from safeimpute.errors import VisitsError
 from safeimpute.machine.options import make_table_format
 from safeimpute.visits.arrays import BoolArray, FloatArray
 from safeimpute.visits.checks import numbers, refuse_patterns
+from safeimpute.visits.columns import coded, in_words
 from safeimpute.visits.files.excel import write_excel
 from safeimpute.visits.files.opened import open_table
 from safeimpute.visits.limits import with_limits
@@ -161,12 +162,14 @@ def like(frame: pl.DataFrame, table: Any) -> Any:
     return frame
 
 
-def fill_in(frame: pl.DataFrame, lab: str, value: FloatArray, promised: BoolArray | None = None) -> pl.DataFrame:
+def fill_in(
+    frame: pl.DataFrame, lab: str, value: FloatArray, promised: BoolArray | None = None, words: Sequence[str] = ()
+) -> pl.DataFrame:
     """The table with one lab filled in from `value` (NaN: nothing to fill in), and columns that say where.
 
     `LAB_released` says which values are filled in; where all are (`promised` says which of them are released),
     `LAB__measured` and `LAB__promised` do. Measured values are never changed; a column in which limits are written
-    ("<5") stays text.
+    ("<5") stays text, and so does one of classes that are words.
     """
     imputed = pl.Series(value).fill_nan(None)
     there = imputed.is_not_null()
@@ -175,11 +178,12 @@ def fill_in(frame: pl.DataFrame, lab: str, value: FloatArray, promised: BoolArra
         flags = {f"{lab}__measured": ~there & frame[lab].is_not_null(), f"{lab}__promised": pl.Series(promised) & there}
     if taken := [name for name in flags if name in frame.columns]:
         raise VisitsError(f"the table already has a column {taken[0]!r}, which transform would overwrite. Rename it.")
+    frame = coded(frame, lab, words)
     exact = with_limits(frame, [lab])[lab]
     filled = pl.Series(numbers(exact, "target")).fill_nan(None).fill_null(imputed)
     if exact.null_count() > frame[lab].null_count():
         filled = frame[lab].cast(pl.String).zip_with(imputed.is_null(), imputed.cast(pl.String))
-    return frame.with_columns(filled.alias(lab), **flags)
+    return in_words(frame.with_columns(filled.alias(lab), **flags), [lab], words)
 
 
 def write_table(table: pl.DataFrame, path: Path) -> None:

@@ -8,6 +8,7 @@ import polars as pl
 
 from safeimpute.errors import OptionError, VisitsError
 from safeimpute.settings import Settings
+from safeimpute.tolerances import words_of
 from safeimpute.visits.arrays import FloatArray, VisitArrays
 from safeimpute.visits.catalogue import Conversion, Lab, load_catalogue, normal_unit
 from safeimpute.visits.checks import Faults, numbers
@@ -22,9 +23,9 @@ MODES_FROM, MODE_SHARE, VALLEY_SHARE, SAME_PLACE = 50, 0.03, 0.02, 0.35
 
 def column_choice(settings: Settings) -> ColumnChoice:
     """Which column is what, as far as the user said it."""
-    return ColumnChoice(
-        settings.target, settings.subject, settings.time, settings.labs, settings.attributes, settings.exclude
-    )
+    named = settings.labs, settings.attributes, settings.exclude
+    words = words_of(settings.target, settings.tolerance)
+    return ColumnChoice(settings.target, settings.subject, settings.time, *named, words)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from safeimpute.machine.files import sha256_of
 from safeimpute.report.run_folder import read_manifest, read_summary
 from safeimpute.sources.writers import exported
 from safeimpute.sources.writers.exported import Exported, Origin, Promise, export_table
+from safeimpute.tolerance import Tolerance, parse_tolerance
 from safeimpute.visits.tables import write_csv
 from safeimpute.web.decisions import ACCEPTED, REJECTED, DecisionLog, ReviewState, log_beside
 from safeimpute.web.run_data import RunData
@@ -103,9 +104,14 @@ def _of_run(folder: Path, catalogue: "Catalogue", names: Mapping[str, str], *, o
         written=_now(),
         coverage=float(manifest["config"]["interval"]),
         promises={summary["target"]: _promise(summary, only_accepted=only_accepted)},
+        classes=_classes(summary["target"], parse_tolerance(summary["tolerance"])),
     )
     review = reviewed(folder, identity, len(table))
     return export_table(table, origin, catalogue, names=names, review=review, only_accepted=only_accepted)
+
+
+def _classes(target: str, tolerance: Tolerance) -> dict[str, Tolerance]:
+    return {target: tolerance} if tolerance.levels else {}
 
 
 def _promise(summary: RunSummary, *, only_accepted: bool) -> Promise:
@@ -138,6 +144,7 @@ def _of_scored(path: Path, model: Path, catalogue: "Catalogue", names: Mapping[s
         written=_now(),
         coverage=scorer.settings.interval,
         promises={scorer.settings.target: Promise(said.promise, _without_stop(said.no_promise))},
+        classes=_classes(scorer.settings.target, scorer.settings.allowed_error),
     )
     return export_table(table, origin, catalogue, names=names)
 

@@ -1,17 +1,22 @@
 """What is exported keeps identifiers, times and units, and is refused where it could not."""
 
+import gzip
+import json
+from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
-from helpers.exports import exported, imputations, review
+from helpers.exports import exported, imputations, origin, review
 from safeimpute.errors import OptionError, VisitsError
-from safeimpute.sources.writers.exported import in_utc, whole_ids
+from safeimpute.sources.writers.exported import export_table, in_utc, whole_ids
 from safeimpute.sources.writers.fhir import write_fhir
 from safeimpute.sources.writers.meds import write_meds
 from safeimpute.sources.writers.omop import omop_tables
+from safeimpute.tolerance import parse_tolerance
 from safeimpute.visits.catalogue import load_catalogue
 
 TEN = [datetime(2024, 3, 30, 8, 0, second) for second in range(10)]
@@ -131,3 +136,28 @@ def test_a_run_that_releases_nothing_is_exported_without_a_value(tmp_path: Path)
     found = omop_tables(export, load_catalogue())
     assert found["measurement"].is_empty()
     assert found["safeimpute_provenance"]["reason"].to_list() == ["no evidence"] * 4
+
+
+@pytest.mark.parametrize("classes", ["class 6<7<8", "class none<mild<severe"])
+def test_classes_are_exported_by_name(classes: str, tmp_path: Path) -> None:
+    """Neither unit nor digits are theirs; a word goes where the format has a place for it, else it is refused."""
+    tolerance = parse_tolerance(classes)
+    table = imputations(unit=None).with_columns(value=pl.Series(np.array(tolerance.levels)[np.arange(12) % 3]))
+    told = replace(origin(), classes={"hba1c": tolerance})
+    ready = export_table(table, told, load_catalogue())
+    names = [tolerance.bands[row % 3] if row % 3 != 2 else None for row in range(12)]
+    assert ready.rows["band"].to_list() == names
+    write_fhir(tmp_path, ready)
+    bundle = json.loads(gzip.decompress((tmp_path / "imputations.ndjson.gz").read_bytes()))
+    observations = [each["resource"] for each in bundle["entry"] if each["resource"]["resourceType"] == "Observation"]
+    assert [each.get("valueCodeableConcept", {}).get("text") for each in observations] == names
+    assert not any("valueQuantity" in each for each in observations)
+    measured = omop_tables(ready, load_catalogue())["measurement"]
+    assert measured["value_source_value"].to_list() == [name for name in names if name]
+    assert measured["unit_concept_id"].null_count() == len(measured)
+    assert (measured["value_as_number"].null_count() == len(measured)) == bool(tolerance.words)
+    if tolerance.words:
+        with pytest.raises(OptionError, match="words, and a MEDS event"):
+            write_meds(tmp_path, ready)
+    else:
+        write_meds(tmp_path, ready)

@@ -88,6 +88,13 @@ def nafld(patients: int | None) -> pl.DataFrame:
     )
 
 
+def pbc_clinic() -> pl.DataFrame:
+    """Every visit of the Mayo PBC follow-up with what was seen at it: ascites, oedema, stage; how it ended left out."""
+    path = data_folder() / "mayo_pbc" / "pbcseq_visits.csv.gz"
+    table = pl.read_csv(path, null_values="NA", infer_schema_length=None)
+    return table.rename({"id": "subject_id", "day": "time", "edema": "oedema"}).drop("futime", "status", "visit_no")
+
+
 def mimic_days(version: int) -> pl.DataFrame:
     """Patient-days of a MIMIC demo: the mean of each lab of the panel that day."""
     names = {

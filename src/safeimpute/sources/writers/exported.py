@@ -1,12 +1,13 @@
 """An imputation table made ready to be written back: labs coded, identifiers and times as they were, origin told."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
 
 from safeimpute.errors import OptionError, VisitsError
+from safeimpute.tolerance import Tolerance
 from safeimpute.visits import checks
 from safeimpute.visits.catalogue import Catalogue, Lab, Vocabulary, normal_unit
 from safeimpute.visits.imputations import COLUMNS, rounded
@@ -41,6 +42,7 @@ class Origin:
     written: str  # when, ISO 8601 in UTC
     coverage: float  # of the interval from lower to upper
     promises: Mapping[str, Promise]  # by the lab's name in the table
+    classes: Mapping[str, Tolerance] = field(default_factory=dict)  # likewise, of labs whose values are classes
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class CodedLab:
 
     lab: Lab
     promise: Promise
+    classes: Tolerance | None = None  # where its values are classes, which have no unit
 
     def code(self, vocabulary: Vocabulary) -> str:
         """Its first code, or an error that says how to add one."""
@@ -90,8 +93,8 @@ def export_table(
 
     The rows hold `row` (in the table), `subject` (identifiers as they were), `time` (a date, or a timestamp with or
     without zone), `lab` (the catalogue's name), `value`, `lower`, `upper` in the catalogue's unit, empty unless
-    `given`, `risk`, `cutoff`, `reason`, and what reviewers said. `names` maps the table's labs to the catalogue's,
-    `review` has one row per row of the table.
+    `given`, the `band` of those that are classes, `risk`, `cutoff`, `reason`, and what reviewers said. `names` maps
+    the table's labs to the catalogue's, `review` has one row per row of the table.
 
     Raises OptionError where a lab has no entry, unit or promise, and VisitsError where identifiers or times are lost.
     """
@@ -125,20 +128,26 @@ def _coded_labs(
         units.setdefault(name, set()).add(unit)
     for name, found in units.items():
         lab = catalogue.lab(names.get(name, name))
-        if None in found or len(found) > 1:
-            raise OptionError(
-                f"the unit of {name!r} is {'not known' if None in found else 'not the same in every row'}. Run again "
-                "with --unit: a value without unit is never written back."
-            )
-        if normal_unit(str(next(iter(found)))) not in lab.conversions:
-            raise OptionError(
-                f"{name!r} is in {next(iter(found))!r}, from which the catalogue knows no way to {lab.unit}. Add it "
-                "in a TOML file, or run in a unit it knows."
-            )
+        classes = origin.classes.get(name)
+        if classes is None:
+            _require_unit(name, found, lab)
         if name not in origin.promises:
             raise OptionError(f"nothing is known of what was promised for {name!r}. Give the run it comes from.")
-        labs[lab.name] = CodedLab(lab, origin.promises[name])
+        labs[lab.name] = CodedLab(lab, origin.promises[name], classes)
     return labs
+
+
+def _require_unit(name: str, found: set[str | None], lab: Lab) -> None:
+    if None in found or len(found) > 1:
+        raise OptionError(
+            f"the unit of {name!r} is {'not known' if None in found else 'not the same in every row'}. Run again "
+            "with --unit: a value without unit is never written back."
+        )
+    if normal_unit(str(next(iter(found)))) not in lab.conversions:
+        raise OptionError(
+            f"{name!r} is in {next(iter(found))!r}, from which the catalogue knows no way to {lab.unit}. Add it "
+            "in a TOML file, or run in a unit it knows."
+        )
 
 
 def _finished(rows: pl.DataFrame, labs: dict[str, CodedLab], names: Mapping[str, str]) -> pl.DataFrame:
@@ -148,19 +157,32 @@ def _finished(rows: pl.DataFrame, labs: dict[str, CodedLab], names: Mapping[str,
     missing = [name for name in ("risk", "cutoff") if name not in rows.columns]
     lab = pl.col("lab").replace(dict(names))
     rows = rows.with_columns(*(pl.lit(None, pl.Float64).alias(name) for name in missing), lab=lab)
-    scale = {name: _scale(rows, name, each.lab) for name, each in labs.items()}
+    numbers = {name: each for name, each in labs.items() if each.classes is None}
+    scale = {name: _scale(rows, name, each.lab) for name, each in numbers.items()}
     return rows.select(
         "row",
         subject="subject_id",
         time=moments_of(rows["time"]),
         lab="lab",
         given=given,
-        **{each: _reported(_converted(each, given, scale), labs) for each in ("value", "lower", "upper")},
+        **{each: _reported(_converted(each, given, scale), numbers) for each in ("value", "lower", "upper")},
+        band=_classes(labs, given),
         risk="risk",
         cutoff="cutoff",
         reason=reason,
         **{name: pl.col(name).fill_null("") for name in REVIEW},
     )
+
+
+def _classes(labs: dict[str, CodedLab], given: pl.Expr) -> pl.Expr:
+    """The class of each value that is one, by name."""
+    named: pl.Expr = pl.lit(None, pl.String)
+    for name, coded in labs.items():
+        if coded.classes is not None:
+            names = dict(zip(coded.classes.levels, coded.classes.bands, strict=True))
+            place = pl.col("value").replace_strict(names, default=None, return_dtype=pl.String)
+            named = pl.when(given & (pl.col("lab") == name)).then(place).otherwise(named)
+    return named
 
 
 def _scale(rows: pl.DataFrame, name: str, lab: Lab) -> tuple[float, float]:

@@ -152,7 +152,12 @@ def _entries(
         *(pl.lit(',"note":['), of_lab["note"], pl.col("said"), pl.lit("]"), pl.col("carried")),
         *(pl.lit('},"request":{"method":"PUT","url":"Observation/'), pl.col("id"), pl.lit('"}}')),
     )
-    body = pl.when("given").then(_value(of_lab["unit"], of_lab["interval"])).otherwise(_withheld())
+    value = (
+        pl.when(pl.col("band").is_null())
+        .then(_value(of_lab["unit"], of_lab["interval"]))
+        .otherwise(_class(rows["band"]))
+    )
+    body = pl.when("given").then(value).otherwise(_withheld())
     return frame.select(entry=pl.concat_str(head, body, tail))["entry"].to_list()
 
 
@@ -165,6 +170,12 @@ def _value(unit: pl.Expr, interval: pl.Expr) -> pl.Expr:
     )
     quantity = pl.concat_str(pl.lit('"valueQuantity":{"value":'), value, pl.lit(","), unit, pl.lit("}"))
     return pl.concat_str(quantity, component.fill_null(""))
+
+
+def _class(band: pl.Series) -> pl.Expr:
+    """The class by its name; no code system is known to hold it."""
+    text = pl.col("band").replace({each: json.dumps(each) for each in band.drop_nulls().unique()})
+    return pl.concat_str(pl.lit('"valueCodeableConcept":{"text":'), text, pl.lit("}"))
 
 
 def _withheld() -> pl.Expr:

@@ -7,6 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from safeimpute.errors import OptionError
 from safeimpute.sources.writers.exported import Exported, in_utc, whole_ids
 from safeimpute.visits import marks
 
@@ -34,6 +35,11 @@ CODES = pa.schema(
 
 def write_meds(folder: Path, export: Exported) -> None:
     """Write `data/` and `metadata/` into an unfinished folder."""
+    if worded := [name for name, each in export.labs.items() if each.classes and each.classes.words]:
+        raise OptionError(
+            f"the values of {worded[0]!r} are words, and a MEDS event of ours holds a number. Export them as fhir or "
+            "omop, or run with the classes as numbers (class 0<1)."
+        )
     (folder / "data").mkdir()
     (folder / "metadata").mkdir()
     pq.write_table(_events(export), folder / "data" / "0.parquet")

@@ -91,7 +91,9 @@ def _narrow(ids: pl.Series) -> pl.Series:
 def _measurement(given: pl.DataFrame, export: Exported, catalogue: Catalogue) -> pl.DataFrame:
     labs = export.labs
     concept = {name: int(each.code("omop")) for name, each in labs.items()}
-    unit = {name: unit_concept(each, catalogue) for name, each in labs.items()}
+    numbers = {name: each for name, each in labs.items() if each.classes is None}
+    unit = {name: unit_concept(each, catalogue) for name, each in numbers.items()}
+    worded = [name for name, each in labs.items() if each.classes and each.classes.words]
     source = {name: marks.source_value(name, guaranteed=bool(each.promise.sentence)) for name, each in labs.items()}
     moment = in_utc(given["time"])
     only_days = given["time"].dtype == pl.Date
@@ -102,17 +104,18 @@ def _measurement(given: pl.DataFrame, export: Exported, catalogue: Catalogue) ->
         measurement_date=moment.dt.date(),
         measurement_datetime=pl.lit(None, pl.Datetime("us")) if only_days else moment,
         measurement_type_concept_id=pl.lit(marks.ALGORITHM_FROM_EHR, pl.Int32),
-        value_as_number="value",
+        value_as_number=pl.when(~pl.col("lab").is_in(worded)).then("value"),
         unit_concept_id=_by_lab(unit, pl.Int32),
         measurement_source_value=_by_lab(source, pl.String),
         measurement_source_concept_id=pl.lit(0, pl.Int32),
-        unit_source_value=_by_lab({name: each.lab.unit for name, each in labs.items()}, pl.String),
+        unit_source_value=_by_lab({name: each.lab.unit for name, each in numbers.items()}, pl.String),
+        value_source_value="band",
     )
     return _with_empty_columns(table, MEASUREMENT)
 
 
 def _by_lab(values: dict[str, int] | dict[str, str], kind: type[pl.DataType]) -> pl.Expr:
-    return pl.col("lab").replace_strict(values, return_dtype=kind)
+    return pl.col("lab").replace_strict(values, default=None, return_dtype=kind)
 
 
 def _with_empty_columns(table: pl.DataFrame, schema: dict[str, pl.DataType]) -> pl.DataFrame:

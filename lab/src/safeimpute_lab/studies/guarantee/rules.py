@@ -1,6 +1,8 @@
 """The rules alone: thousands of drawn worlds with known odds of measuring, judged by what they released.
 
     python -m safeimpute_lab guarantee rules --out out/study --repetitions 2000 --jobs 2    writes out/study/rules.json
+    python -m safeimpute_lab guarantee rules --out out/decided --decisions --patients 300 --repetitions 1000 --jobs 1
+                                                                      limits, classes and costs; prints their table
 
 Every world is judged three times: at the unmeasured visits of its own patients, at those of as many patients the ledger
 never saw, and in the long run (the share among all that the cut-off would ever release).
@@ -22,15 +24,20 @@ from safeimpute.selection.cutoff import Rule, find_cutoff
 from safeimpute.selection.ledger import Ledger
 from safeimpute.visits.arrays import FloatArray
 from safeimpute_lab.studies.guarantee.attacks import ATTACKS
-from safeimpute_lab.studies.guarantee.cohorts import SCENARIOS
-from safeimpute_lab.studies.guarantee.worlds import World, draw_world
+from safeimpute_lab.studies.guarantee.cohorts import BY_KEY, SCENARIOS
+from safeimpute_lab.studies.guarantee.worlds import DECIDED, World, draw_decided, draw_world
 
 ALPHAS = (0.05, 0.1, 0.2)
 CONFIDENCE = 0.9
 LONG_RUN = 40_000  # patients
 SIZES = (150, 300, 1000)
 Draw = Callable[[np.random.Generator, int], World]
-WORLDS: dict[str, Draw] = {each.key: partial(draw_world, each) for each in SCENARIOS} | ATTACKS
+USUAL: dict[str, Draw] = {each.key: partial(draw_world, each) for each in SCENARIOS} | ATTACKS
+SHIFTS = {"no shift": BY_KEY["none"], "shift": BY_KEY["covariate"]}
+DECISIONS: dict[str, Draw] = {
+    f"{kind}, {name}": partial(draw_decided, kind, scenario) for kind in DECIDED for name, scenario in SHIFTS.items()
+}
+WORLDS = USUAL | DECISIONS
 FindCutoff = Callable[[Ledger, float], float | None]
 
 
@@ -58,7 +65,7 @@ class LongRun:
         """Share of the good ones that the largest cut-off whose share is at most alpha would release."""
         share = np.cumsum(self.risky) / np.arange(1, len(self.risky) + 1)
         places = np.flatnonzero(share <= alpha)
-        good = np.cumsum(~self.risky)
+        good = np.cumsum(1.0 - self.risky)
         return float(good[places[-1]] / max(good[-1], 1)) if len(places) else 0.0
 
     def at(self, cutoff: float | None, longest: int) -> tuple[float, float]:
@@ -66,22 +73,22 @@ class LongRun:
         if cutoff is None:
             return 0.0, 0.0
         place = int(np.searchsorted(self.risk, cutoff, side="right"))
-        risky, good = self.risky, int(np.sum(~self.risky))
+        risky, good = self.risky, float(np.sum(1.0 - self.risky))
         if longest < self.most:
             there = self.count[:place] <= longest
             place, risky = int(there.sum()), risky[:place][there]
-        found = int(risky[:place].sum())
+        found = float(risky[:place].sum())
         return found / max(place, 1), (place - found) / max(good, 1)
 
 
-def counted(world: World, cutoff: float | None, longest: int) -> tuple[int, int, int]:
+def counted(world: World, cutoff: float | None, longest: int) -> tuple[float, int, float]:
     """Risky ones released, released, and good candidates."""
     candidate = world.candidate
-    good = int(np.sum(candidate & ~world.risky))
+    good = float(np.sum(1.0 - world.risky[candidate]))
     if cutoff is None:
-        return 0, 0, good
+        return 0.0, 0, good
     released = candidate & (world.risk <= cutoff) & (world.count <= longest)
-    return int(np.sum(released & world.risky)), int(released.sum()), good
+    return float(np.sum(world.risky[released])), int(released.sum()), good
 
 
 Draws = dict[tuple[str, float], list[tuple[float, ...]]]
@@ -163,6 +170,24 @@ def summaries(draws: Draws) -> list[dict[str, Any]]:
     return rows
 
 
+def decision_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Per world and rule, at the fitted patients: what counted on average, how often above the level, and power."""
+    lines = [
+        "| world | rule | mean share at .05, .1, .2 | above the level | power (of the best cut-off) |",
+        "|---|---|---|---|---|",
+    ]
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["who"] == "same":
+            found.setdefault((row["scenario"], row["rule"]), []).append(row)
+    for (world, rule), levels in found.items():
+        mean = ", ".join(f"{each['mean_fdp']:.3f}" for each in levels)
+        above = ", ".join(f"{each['exceeds']:.2f}" for each in levels)
+        power = ", ".join(f"{each['power']:.2f} ({each['oracle']:.2f})" for each in levels)
+        lines.append(f"| {world} | {rule} | {mean} | {above} | {power} |")
+    return "\n".join(lines)
+
+
 def run_scenario(
     pool: ProcessPoolExecutor,
     key: str,
@@ -187,7 +212,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--repetitions", type=int, default=2000)
     parser.add_argument("--patients", type=int, nargs="+", default=list(SIZES))
-    parser.add_argument("--scenarios", nargs="+", choices=sorted(WORLDS), default=list(WORLDS))
+    parser.add_argument("--scenarios", nargs="+", choices=sorted(WORLDS), default=list(USUAL))
+    parser.add_argument("--decisions", action="store_true", help="limits, classes and costs instead")
     parser.add_argument("--rules", nargs="+", choices=sorted(RULES), default=list(RULES))
     parser.add_argument("--family", type=int, default=2026, help="of random seeds")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -195,11 +221,13 @@ def main() -> None:
     rows, rules = list[dict[str, Any]](), {name: RULES[name] for name in told.rules}
     with ProcessPoolExecutor(told.jobs) as pool:
         for patients in told.patients:
-            for key in told.scenarios:
+            for key in DECISIONS if told.decisions else told.scenarios:
                 found = run_scenario(pool, key, patients, told.repetitions, told.jobs, told.family, rules)
                 rows += found
                 print(f"{key}, {patients} patients", flush=True)
     told.out.mkdir(parents=True, exist_ok=True)
+    if told.decisions:
+        print(decision_table(rows))
     text = json.dumps({"repetitions": told.repetitions, "rows": rows}, indent=1)
     (told.out / "rules.json").write_text(text + "\n", encoding="utf-8")
 

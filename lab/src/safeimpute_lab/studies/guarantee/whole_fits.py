@@ -1,6 +1,7 @@
 """Whole fits of odd cohorts, kept as what a release is decided from, so that any rule can be judged on the same fits.
 
     python -m safeimpute_lab guarantee fits --out out/fits --draws 0 90 --jobs 2    four seconds of one core a fit
+    python -m safeimpute_lab guarantee fits --out out/binary --kinds none covariate --tolerance 'class 0<1' --light
     python -m safeimpute_lab guarantee fits --out out/fits --judge [--promise confident]    a rule on all of them
 
 One file per kind: per fit the visits of the fitted patients and of as many new ones.
@@ -14,8 +15,9 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import argparse
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,30 +26,46 @@ import numpy as np
 from safeimpute.selection.cutoff import Rule, find_cutoff
 from safeimpute.selection.ledger import Entries, Ledger, risk_grid
 from safeimpute.settings import PromiseName
+from safeimpute.tolerance import Tolerance, parse_tolerance
+from safeimpute_lab.studies.guarantee.cohorts import BY_KEY, Cohort, draw_cohort
 from safeimpute_lab.studies.guarantee.odd_cohorts import KINDS, SIZES, TOLERANCE, draw_odd_cohort
 from safeimpute_lab.studies.guarantee.rules import summarise
 
 ALPHAS = (0.05, 0.1, 0.2, 0.35)
 NEW_KEYS = 1_000_000
 Fit = dict[str, np.ndarray]
+FitOne = Callable[[str, int], Fit]
+PLAIN = {"none": BY_KEY["none"], "covariate": BY_KEY["covariate"]}
 
 
-def fit_one(key: str, draw: int) -> Fit:
+def draw_kind(key: str, rng: np.random.Generator, patients: int, first_key: int, tolerance: Tolerance) -> Cohort:
+    """A cohort of a kind; where classes are decided on, its target is made of the nearest class."""
+    found = (
+        draw_cohort(PLAIN[key], rng, patients, first_key)
+        if key in PLAIN
+        else draw_odd_cohort(key, rng, patients, first_key)
+    )
+    return Cohort(
+        found.visits.with_target(tolerance.settled(found.visits.target_values)), tolerance.settled(found.truth)
+    )
+
+
+def fit_one(key: str, draw: int, tolerance: str = str(TOLERANCE), *, light: bool = False) -> Fit:
     """One cohort through the imputer, the risk and the odds; nothing is released yet."""
     from safeimpute.model.fit import fit_question
     from safeimpute.selection.questions import draw_roles, question_of
-    from safeimpute.settings import make_settings
+    from safeimpute.settings import BestSettings, make_settings
     from safeimpute_lab.studies.guarantee.cells import _meet_new_patients
 
     patients = SIZES[draw % len(SIZES)]
-    seed = [list(KINDS).index(key), draw]
-    cohort = draw_odd_cohort(key, np.random.default_rng([*seed, 0]), patients)
-    new = draw_odd_cohort(key, np.random.default_rng([*seed, 1]), patients, NEW_KEYS)
-    settings = make_settings(target="target", tolerance=TOLERANCE, fdr=0.2, claim="unmeasured", random_state=draw)
+    seed, allowed = [[*KINDS, *PLAIN].index(key), draw], parse_tolerance(tolerance)
+    cohort = draw_kind(key, np.random.default_rng([*seed, 0]), patients, 0, allowed)
+    new = draw_kind(key, np.random.default_rng([*seed, 1]), patients, NEW_KEYS, allowed)
+    best = BestSettings(effort="light").resolved(several=False) if light else None
+    settings = make_settings(target="target", tolerance=tolerance, fdr=0.2, best=best, random_state=draw)
     question = question_of(cohort.visits, settings, draw_roles(cohort.visits, draw))
     fitted, calibrated = fit_question(cohort.visits, question, settings)
-    tolerance = settings.allowed_error
-    data = calibrated.selection_data(tolerance)
+    data = calibrated.selection_data(allowed)
     estimates, outside = _meet_new_patients(calibrated, fitted, new, settings)
     beyond = np.any(list(outside.values()), axis=0)
     asked = new.unmeasured & ~beyond & np.isfinite(estimates.risk)
@@ -58,11 +76,11 @@ def fit_one(key: str, draw: int) -> Fit:
         "inside": data.inside,
         "measured": data.judged,
         "candidate": data.candidate,
-        "risky": tolerance.risky(calibrated.estimates.value, cohort.truth),
+        "risky": allowed.loss(calibrated.estimates.value, cohort.truth),
         "fold": question.fold.astype(np.int8),
         "new_patient": new.visits.patient[asked].astype(np.int32),
         "new_risk": estimates.risk[asked].astype(np.float32),
-        "new_risky": tolerance.risky(estimates.value, new.truth)[asked],
+        "new_risky": allowed.loss(estimates.value, new.truth)[asked],
     }
 
 
@@ -94,7 +112,7 @@ def judge(folder: Path, promise: PromiseName) -> Iterator[dict[str, Any]]:
                 yield {"kind": path.name.split(".")[0], "who": who, "alpha": alpha} | found
 
 
-def _counts(fit: Fit, rule: Rule) -> tuple[int, ...]:
+def _counts(fit: Fit, rule: Rule) -> tuple[float, ...]:
     """Risky ones released, released, and good candidates: of the fitted patients, then of new ones."""
     judged, asked = fit["measured"] & fit["inside"], fit["candidate"] & fit["inside"]
     risk, weight = fit["risk"].astype(np.float64), fit["weight"].astype(np.float64)
@@ -102,10 +120,10 @@ def _counts(fit: Fit, rule: Rule) -> tuple[int, ...]:
     ledger = Ledger(entries, risk_grid(risk[judged | asked]), risk[asked])
     cutoff = find_cutoff(ledger, rule).risk
     limit = -np.inf if cutoff is None else cutoff
-    found: tuple[int, ...] = ()
+    found: tuple[float, ...] = ()
     for risks, risky in ((risk[asked], fit["risky"][asked]), (fit["new_risk"], fit["new_risky"])):
         released = risks <= limit
-        found += (int(np.sum(released & risky)), int(released.sum()), int(np.sum(~risky)))
+        found += (float(np.sum(risky[released])), int(released.sum()), float(np.sum(1.0 - risky)))
     return found
 
 
@@ -114,7 +132,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--draws", type=int, nargs=2, default=[0, 40], help="first and one beyond the last")
-    parser.add_argument("--kinds", nargs="+", choices=sorted(KINDS), default=list(KINDS))
+    parser.add_argument("--kinds", nargs="+", choices=sorted([*KINDS, *PLAIN]), default=list(KINDS))
+    parser.add_argument("--tolerance", default=str(TOLERANCE), help="limits, classes or costs, too")
+    parser.add_argument("--light", action="store_true", help="light fits")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=1e9, help="start no fit after so long")
     parser.add_argument("--judge", action="store_true", help="fit nothing: judge the fits that are there")
@@ -127,20 +147,21 @@ def main() -> None:
             )
         return
     told.out.mkdir(parents=True, exist_ok=True)
-    fits = _run(told.kinds, range(*told.draws), told.jobs, time.monotonic() + 60 * told.minutes)
+    fit = partial(fit_one, tolerance=told.tolerance, light=told.light)
+    fits = _run(fit, told.kinds, range(*told.draws), told.jobs, time.monotonic() + 60 * told.minutes)
     for key, of_kind in fits.items():
         save_fits(told.out / f"{key.replace(' ', '_')}.{told.draws[0]}.npz", of_kind)
 
 
-def _timed(key: str, draw: int, until: float) -> Fit | None:
-    return fit_one(key, draw) if time.monotonic() < until else None
+def _timed(fit: FitOne, key: str, draw: int, until: float) -> Fit | None:
+    return fit(key, draw) if time.monotonic() < until else None
 
 
-def _run(kinds: list[str], draws: range, jobs: int, until: float) -> dict[str, dict[int, Fit]]:
+def _run(one: FitOne, kinds: list[str], draws: range, jobs: int, until: float) -> dict[str, dict[int, Fit]]:
     found: dict[str, dict[int, Fit]] = {key: {} for key in kinds}
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         queued: dict[Any, tuple[str, int]] = {
-            pool.submit(_timed, key, draw, until): (key, draw) for draw in draws for key in kinds
+            pool.submit(_timed, one, key, draw, until): (key, draw) for draw in draws for key in kinds
         }
         for future in as_completed(queued):
             key, draw = queued[future]

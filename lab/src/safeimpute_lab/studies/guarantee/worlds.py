@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtr
+from scipy.stats import norm
 
 from safeimpute.selection.ledger import Entries, risk_grid
+from safeimpute.tolerance import BY_SIZE, Risky, chances_of_bands, parse_tolerance
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
 from safeimpute_lab.studies.guarantee.cohorts import SITES, Scenario, site_effect
 
@@ -26,7 +28,7 @@ class World:
 
     patient: IntArray
     risk: FloatArray
-    risky: BoolArray
+    risky: Risky
     measured: BoolArray
     weight: FloatArray  # odds of being unmeasured, as the ledger is told
     n_patients: int
@@ -76,14 +78,47 @@ def draw_world(scenario: Scenario, rng: np.random.Generator, patients: int) -> W
     if scenario.two_keys:
         return _two_keys(draw_world(replace(scenario, two_keys=False), rng, patients // 2), rng)
     seen = _draw_seen(scenario, rng, patients)
-    shared, own = rng.standard_normal(patients)[seen.patient], rng.standard_normal(len(seen.x))
-    error = math.sqrt(scenario.icc) * shared + math.sqrt(1.0 - scenario.icc) * own
+    error = _draw_errors(scenario, seen, rng, patients)
     risky = SIGNAL * seen.x + seen.worse + error > OFFSET
     risk = _chance(SIGNAL * seen.x - OFFSET)
     if scenario.whole_numbers:
         risk = np.ceil(25.0 * risk) / 25.0
     measured, weight = _measure(scenario, seen, rng)
     return World(seen.patient, risk, np.asarray(risky), measured, weight, patients, seen.count[seen.patient])
+
+
+def _draw_errors(scenario: Scenario, seen: _Seen, rng: np.random.Generator, patients: int) -> FloatArray:
+    shared, own = rng.standard_normal(patients)[seen.patient], rng.standard_normal(len(seen.x))
+    return math.sqrt(scenario.icc) * shared + math.sqrt(1.0 - scenario.icc) * own
+
+
+DECIDED = {
+    "limits": "limits -1 1",
+    "binary": "class -1<1",
+    "ordinal": "class -2<0<2",
+    "cost": "limits -1 1 cost 0 1 3; 2 0 1; 5 2 0",
+    "size": f"{BY_SIZE}5",
+}
+
+
+def draw_decided(kind: str, scenario: Scenario, rng: np.random.Generator, patients: int) -> World:
+    """Patients of a scenario whose value is decided with; the risk is made of the chances of bands."""
+    tolerance, seen = parse_tolerance(DECIDED[kind]), _draw_seen(scenario, rng, patients)
+    middle, error = SIGNAL * seen.x, seen.worse + _draw_errors(scenario, seen, rng, patients)
+    value = middle
+    if tolerance.by_size:
+        spread = np.exp(0.6 * seen.x)  # of errors, which the risk sees
+        error, edge = spread * error, tolerance.absolute / spread
+        risk = 2 * ((norm.pdf(0.0) - norm.pdf(edge)) / edge + ndtr(-edge))
+    else:
+        chances = chances_of_bands(ndtr(middle[:, None] - np.array(tolerance.limits)))
+        expected = chances @ tolerance.costs  # by the band that is imputed
+        if tolerance.levels:
+            value = np.array(tolerance.levels)[expected.argmin(axis=1)]
+        risk = np.take_along_axis(expected, tolerance.band(value)[:, None], axis=1)[:, 0]
+    measured, weight = _measure(scenario, seen, rng)
+    loss = tolerance.loss(value, middle + error)
+    return World(seen.patient, risk, loss, measured, weight, patients, seen.count[seen.patient])
 
 
 def _draw_seen(scenario: Scenario, rng: np.random.Generator, patients: int) -> _Seen:
