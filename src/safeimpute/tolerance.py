@@ -25,6 +25,7 @@ _CLASS = re.compile(rf"^{CLASS}(?:\s+(?P<levels>\S.*))?$")
 _WORD = re.compile(r"^[^,;=]{1,60}$")
 MOST_LIMITS = 9
 OFF = "off by the tolerance or more"  # an unacceptable value, where the tolerance was said before
+LARGEST = 1e12  # no measured value is larger, in whatever unit
 ROUNDING = 1e-12  # differences of decimals such as 6.6 - 6.1 fall a rounding error short of 0.5
 
 
@@ -351,4 +352,8 @@ def _parse_error(text: str) -> Tolerance:
         ) from None
     if not (np.isfinite([share, absolute]).all() and share >= 0 and absolute >= 0 and share + absolute > 0):
         raise OptionError(f"tolerance {text!r} must be above 0: with 0 every imputation would count as an error.")
+    if max(share, absolute) > LARGEST:
+        raise OptionError(
+            f"tolerance {text!r} is larger than any value can be, so that nothing would count as an error."
+        )
     return Tolerance(absolute=absolute, share=share)

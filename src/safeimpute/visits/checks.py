@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from safeimpute.errors import VisitsError
+from safeimpute.tolerance import LARGEST
 from safeimpute.visits.arrays import FloatArray, IntArray, VisitArrays, mix
 from safeimpute.visits.dates import days as days
 from safeimpute.visits.dates import days_or_empty as days_or_empty
@@ -21,7 +22,6 @@ NEAR_COPY_ROWS = 20  # fewer common rows prove nothing
 CLASS_LEVELS, CLASS_SHARE = 20, 0.8  # so few levels that explain so much of the target are made from it
 CHANGES_PER_PATIENT = 1.2  # levels a patient has on average; what hardly changes is an attribute
 LARGEST_FLOAT_ID = 1e15  # beyond it a number with a decimal point cannot tell neighbours apart
-LARGEST = 1e12  # no measured value is larger, in whatever unit
 FEWEST_VALUES = 6  # measured in a record; fewer may agree with another patient's by chance
 NEEDED = ("target", "lab", "attribute")  # purposes of columns that were named or that a model reads
 
