@@ -7,6 +7,7 @@ from safeimpute.machine.files import plain_text
 # Okabe and Ito's palette: told apart under every common colour-vision deficiency, and by lightness in grey.
 RELEASED = "#0072B2"
 WITHHELD = "#98A2B0"  # neutral: a value not given is no alarm
+CAUTION = "#E69F00"
 ERROR = "#D55E00"
 NEUTRAL = "#8A94A3"
 INK = "#1F2933"
