@@ -155,7 +155,7 @@ def test_the_uncapped_graph_is_reached_from_a_file(
 
 def test_p_values_and_release_are_the_papers_formulas(imputer: SafeImputer) -> None:
     """Rebuilt one candidate at a time from risks and errors: equations 32 to 35, no visit left out."""
-    calibrated, decision = imputer.labs_["cholesterol"].calibrated, decided(imputer.labs_["hba1c"])
+    calibrated, decision = imputer.labs_["cholesterol"].calibrated, decided(imputer.labs_["cholesterol"])
     question, risk = calibrated.question, calibrated.estimates.risk
     calibration = np.flatnonzero(question.judged)
     candidates = np.flatnonzero(question.candidate)
