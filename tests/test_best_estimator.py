@@ -11,6 +11,7 @@ from helpers.scored_cohorts import KEYS, LEVEL, TOLERANCE, cohort_of, fit_visits
 from helpers.unseen import unseen
 from safeimpute import SafeImputer
 from safeimpute.errors import GuaranteeRefused, NotFittedError, OptionError, VisitsError
+from safeimpute.model.labs import decided
 from safeimpute.selection.reasons import RISK_ABOVE_CUTOFF
 from safeimpute.visits.examples import simulate
 from safeimpute.visits.imputations import COLUMNS
@@ -46,16 +47,16 @@ def test_one_row_per_missing_target(fitted: SafeImputer, visits: pl.DataFrame) -
     assert len(released) > 0
     assert len(above) > 0
     assert released["risk"].max() <= table["cutoff"][0] < above["risk"].min()
-    assert table["cutoff"][0] == fitted.decision_.cutoffs[0].risk
+    assert table["cutoff"][0] == decided(fitted.labs_["hba1c"]).cutoffs[0].risk
 
 
 def test_every_measured_visit_calibrates(fitted: SafeImputer, visits: pl.DataFrame) -> None:
-    question = fitted.calibrated_.question
+    question = fitted.labs_["hba1c"].calibrated.question
     measured = int(visits["hba1c"].is_not_null().sum())
     assert question.judged.sum() == question.visible.sum() == measured
     assert question.candidate.sum() == len(visits) - measured
-    assert fitted.calibrated_.diagnosis is not None
-    assert fitted.calibrated_.diagnosis.measured > 0.9 * measured
+    assert fitted.labs_["hba1c"].calibrated.diagnosis is not None
+    assert fitted.labs_["hba1c"].calibrated.diagnosis.measured > 0.9 * measured
 
 
 def test_judged_errors_are_errors_of_the_imputer(fitted: SafeImputer, visits: pl.DataFrame) -> None:
@@ -63,7 +64,7 @@ def test_judged_errors_are_errors_of_the_imputer(fitted: SafeImputer, visits: pl
     truth = simulate("mimic4", np.random.default_rng(3), patients=250).truth
     table = fitted.impute(visits).join(truth, on=KEYS)
     unmeasured = float((table["value"] - table["hba1c"]).abs().mean())
-    calibrated = fitted.calibrated_
+    calibrated = fitted.labs_["hba1c"].calibrated
     error = np.abs(calibrated.estimates.value - calibrated.truth)[calibrated.question.judged]
     assert abs(error.mean() / unmeasured - 1) < 0.15
     risky = (table.filter("released")["value"] - table.filter("released")["hba1c"]).abs() >= TOLERANCE
@@ -169,8 +170,8 @@ def test_weights_too_uneven_are_refused() -> None:
     imputer = fit_visits(uneven, fdr=0.1)
     assert not imputer.impute(uneven)["released"].any()
     words = imputer.promised()
-    assert (words.promise == "") == bool(imputer.decision_.refused)
-    told = imputer.calibrated_.diagnosis
+    assert (words.promise == "") == bool(decided(imputer.labs_["hba1c"]).refused)
+    told = imputer.labs_["hba1c"].calibrated.diagnosis
     assert told is not None
     assert told.auc is not None
     assert told.auc > 0.85

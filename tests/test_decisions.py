@@ -13,6 +13,7 @@ from helpers.command_line import invoke
 from safeimpute import SafeImputer
 from safeimpute.errors import ModelFolderError, OptionError, VisitsError
 from safeimpute.model.folder import load_model
+from safeimpute.model.labs import decided
 from safeimpute.model.scorer import Scorer
 from safeimpute.selection.cutoff import Rule
 from safeimpute.selection.release import SelectionData, bound_of, decide
@@ -70,7 +71,7 @@ def test_the_table_says_band_and_chances(imputed: pl.DataFrame) -> None:
 
 def test_chances_are_those_of_the_truth(fitted: SafeImputer) -> None:
     """Judged visits were never seen by the model that says their chances: these have to come true."""
-    calibrated = fitted.calibrated_
+    calibrated = fitted.labs_["lab"].calibrated
     rows = calibrated.question.judged
     above = calibrated.estimates.above
     assert above is not None
@@ -434,7 +435,7 @@ def test_dear_misses_move_what_is_released(table: pl.DataFrame) -> None:
     assert np.allclose(high["risk"], 0.2 * high["p_band_1"])
     assert high["released"].mean() > low["released"].mean()
     assert "lost to errors, each counted by its cost as a share of the largest (5" in fitted.promised().promise
-    calibrated, decision = fitted.calibrated_, fitted.decision_
+    calibrated, decision = fitted.labs_["lab"].calibrated, decided(fitted.labs_["lab"])
     assert decision.cutoffs[0].share is None or decision.cutoffs[0].share <= 0.05 + 1e-9
     assert set(np.unique(calibrated.selection_data(fitted.settings_.allowed_error).risky)) <= {0.0, 0.2, 1.0}
 
@@ -458,7 +459,7 @@ def test_the_size_of_an_error_is_a_cost_up_to_a_largest(table: pl.DataFrame, tmp
     assert found["released"].any()
     fitted.save(tmp_path / "model")
     assert Scorer.load(tmp_path / "model").score(table)["risk"].sort().equals(found["risk"].sort())
-    calibrated = fitted.calibrated_
+    calibrated = fitted.labs_["lab"].calibrated
     rows = calibrated.question.judged
     loss = fitted.settings_.allowed_error.loss(calibrated.estimates.value, calibrated.truth)[rows]
     assert abs(calibrated.estimates.risk[rows].mean() - loss.mean()) < 0.08, "the risk is the cost to expect"

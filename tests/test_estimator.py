@@ -156,7 +156,7 @@ def test_text_targets_are_kept_by_transform(cohort: pl.DataFrame) -> None:
 def test_visits_checked_before_serve_as_the_table(fitted: SafeImputer, cohort: pl.DataFrame) -> None:
     checked = prepare_visits(cohort, ColumnChoice("hba1c"))
     imputer = make_imputer().fit(checked)
-    assert imputer.visits_ is checked
+    assert imputer.labs_["hba1c"].visits is checked
     assert imputer.impute(checked).equals(fitted.impute(cohort))
     with pytest.raises(VisitsError, match="other columns"):
         make_imputer(exclude=("glucose",)).fit(checked)

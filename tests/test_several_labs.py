@@ -144,7 +144,7 @@ def test_what_may_not_change_is_refused(fitted: SafeImputer, imputed: pl.DataFra
     with pytest.raises(VisitsError, match=r"labs_\['first'\]"):
         fitted.to_mice(table)
     with pytest.raises(VisitsError, match=r"labs_\['first'\]"):
-        _ = fitted.decision_
+        _ = fitted.bound_
 
 
 def test_bad_input_is_named_before_any_work(table: pl.DataFrame) -> None:

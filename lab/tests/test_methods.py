@@ -9,10 +9,12 @@ import pytest
 
 from safeimpute.errors import VisitsError
 from safeimpute.learning.roles import Role, Task, hide, split_visits
+from safeimpute.settings import BestSettings
 from safeimpute.visits.arrays import FloatArray, VisitArrays
 from safeimpute.visits.columns import ColumnChoice
 from safeimpute.visits.examples import simulate
 from safeimpute.visits.visits import prepare_visits
+from safeimpute_lab.methods.best import BestImputer, visible_targets
 from safeimpute_lab.methods.outside import OutsideMissing
 from safeimpute_lab.registry import METHODS, make_imputer
 
@@ -143,3 +145,17 @@ def test_hard_tables(name: str, hardship: str) -> None:
                 imputed(name, task_of(changed))
             return
     assert np.isfinite(imputed(name, task_of(changed))).all()
+
+
+def test_as_one_method_among_others_it_sees_validation_targets_too(cohort_arrays: VisitArrays) -> None:
+    roles = split_visits(~np.isnan(cohort_arrays.target_values), np.random.default_rng(0), test_fraction=0.3)
+    task = hide(cohort_arrays, roles)
+    visible = visible_targets(task)
+    seen = np.isin(roles, (Role.TRAINING, Role.VALIDATION))
+    assert np.array_equal(~np.isnan(visible.target_values), seen)
+    imputation = BestImputer(BestSettings(folds=3)).fit(task, np.random.default_rng(1)).impute(task)
+    assert np.isfinite(imputation.value).all()
+    test = roles == Role.TEST
+    error = np.abs(imputation.value - cohort_arrays.target_values)[test].mean()
+    spread = np.abs(cohort_arrays.target_values - np.nanmean(task.visits.target_values))[test].mean()
+    assert error < 0.9 * spread

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from safeimpute.learning.protocol import Imputer
 from safeimpute.learning.roles import Role, Task, hide, split_visits
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 from safeimpute_lab.methods import csdi, sequences, transformer
@@ -19,6 +18,7 @@ from safeimpute_lab.methods.lstm import Lstm, LstmNetwork
 from safeimpute_lab.methods.saits import Saits, SaitsNetwork
 from safeimpute_lab.methods.sequences import SequenceTable, fit_units, predicted_targets
 from safeimpute_lab.methods.transformer import Transformer, TransformerNetwork
+from safeimpute_lab.registry import Imputer
 
 pytestmark = pytest.mark.full  # every method is fitted in the contract suite of the fast run
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import t
 
-from safeimpute.learning.protocol import Imputer
 from safeimpute.learning.roles import Task
 from safeimpute.visits.arrays import BoolArray, FloatArray, VisitArrays
 from safeimpute_lab.methods.chained import Mice, MissForest
@@ -22,6 +21,7 @@ from safeimpute_lab.methods.miwae import Miwae, _student_log_density
 from safeimpute_lab.methods.remasker import MaskedAutoencoder, ReMasker, ReMaskerSettings, _mask_again
 from safeimpute_lab.methods.table import TARGET, fit_units, read_table
 from safeimpute_lab.methods.tdm import Tdm, _transport_partners
+from safeimpute_lab.registry import Imputer
 
 pytestmark = pytest.mark.full  # every method is fitted in the contract suite of the fast run
 

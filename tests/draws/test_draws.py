@@ -112,9 +112,9 @@ def test_errors_of_a_patient_hang_together(fitted: tuple[SafeImputer, pl.DataFra
 def test_without_a_system_that_can_impute_again(cohort: pl.DataFrame) -> None:
     """The claim `visits` set measured visits aside: their errors serve."""
     imputer = fit_visits(cohort_of(250), "visits")
-    predictive = learn_predictive(imputer.calibrated_, None, (3.0, 20.0), 0)
+    predictive = learn_predictive(imputer.labs_["hba1c"].calibrated, None, (3.0, 20.0), 0)
     drawn = draws_of(predictive, 3, 0)
-    assert drawn.shape == (len(imputer.calibrated_.candidates), 3)
+    assert drawn.shape == (len(imputer.labs_["hba1c"].calibrated.candidates), 3)
     assert ((drawn >= 3) & (drawn <= 20)).all()
 
 

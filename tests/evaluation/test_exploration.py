@@ -120,7 +120,8 @@ def test_report_and_sliders_say_the_same(imputer: tuple[SafeImputer, pl.DataFram
 
 def test_the_review_table_holds_every_imputed_patient_in_order(imputer: tuple[SafeImputer, pl.DataFrame]) -> None:
     fitted, visits = imputer
-    table = review_visits(fitted.visits_, fitted.calibrated_.candidates, fitted.calibrated_.question.set_aside)
+    lab = fitted.labs_["hba1c"]
+    table = review_visits(lab.visits, lab.calibrated.candidates, lab.calibrated.question.set_aside)
     imputed = fitted.impute(visits)
     rows = table.filter(pl.col("imputation") >= 0).sort("imputation")
     assert rows.select("subject_id", "time").equals(imputed.select("subject_id", "time"))

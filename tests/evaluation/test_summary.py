@@ -12,7 +12,7 @@ from safeimpute import SafeImputer
 from safeimpute.evaluation.data_profile import how_well
 from safeimpute.evaluation.run_summary import RunSummary
 from safeimpute.evaluation.summary import as_second_look, summarise_run
-from safeimpute.model.labs import lab_result
+from safeimpute.model.labs import decided, lab_result
 from safeimpute.settings import ClaimName
 
 BEST = {"folds": 3, "analogues": 4}
@@ -23,7 +23,7 @@ def _run(cohort: pl.DataFrame, claim: ClaimName) -> Run:
     imputer = SafeImputer(target="hba1c", tolerance=1.0, fdr=0.3, claim=claim, best=BEST, exclude=("remark",))
     table = cohort.with_columns(pl.lit("seen").alias("remark"))
     imputations = imputer.fit(table).impute(table)
-    return imputer, imputations, summarise_run(imputer.results()["hba1c"], imputer.visits_, imputations)
+    return imputer, imputations, summarise_run(imputer.results()["hba1c"], imputer.labs_["hba1c"].visits, imputations)
 
 
 @pytest.fixture(scope="module", params=["unmeasured", "visits"])
@@ -46,7 +46,7 @@ def test_counts_are_those_of_the_table(run: Run, cohort: pl.DataFrame) -> None:
     assert summary["released"] + summary["withheld"] == summary["missing"]
     assert sum(summary["withheld_by_reason"].values()) == summary["withheld"]
     assert summary["reason_words"].keys() == summary["withheld_by_reason"].keys()
-    assert summary["judged"] == imputer.calibrated_.question.judged.sum()
+    assert summary["judged"] == imputer.labs_["hba1c"].calibrated.question.judged.sum()
     for histogram in (summary["by_risk"], summary["by_value"]):
         assert sum(histogram["released"]) == summary["released"]
         assert sum(histogram["withheld"]) == summary["withheld"]
@@ -68,7 +68,7 @@ def test_the_cutoff_parts_released_from_withheld(run: Run) -> None:
 
 def test_accuracy_is_judged_without_the_visits_own_value(run: Run) -> None:
     imputer, _, summary = run
-    calibrated = imputer.calibrated_
+    calibrated = imputer.labs_["hba1c"].calibrated
     judged = calibrated.question.judged
     error = np.abs(calibrated.estimates.value - calibrated.truth)[judged]
     accuracy = summary["accuracy"]
@@ -88,7 +88,7 @@ def test_who_gets_measured_is_told_with_its_gaps(run: Run) -> None:
         assert summary["sensitivity"] == []
         return
     assert measuring is not None
-    diagnosis = imputer.calibrated_.diagnosis
+    diagnosis = imputer.labs_["hba1c"].calibrated.diagnosis
     assert diagnosis is not None
     assert measuring["auc"] == diagnosis.auc
     assert measuring["columns"] == list(diagnosis.columns)
@@ -118,7 +118,7 @@ def test_a_second_look_promises_nothing_and_changes_no_figure(run: Run) -> None:
 def test_a_refused_release_is_told_with_its_reason(run: Run) -> None:
     imputer, imputations, _ = run
     refused = copy.copy(imputer.labs_["hba1c"])
-    refused.decision = replace(imputer.decision_, refused="too few patients. Give more")
+    refused.decision = replace(decided(imputer.labs_["hba1c"]), refused="too few patients. Give more")
     nothing = imputations.with_columns(released=pl.lit(False), reason=pl.lit("no promise possible"))
     summary = summarise_run(lab_result(refused), refused.visits, nothing)
     assert summary["no_promise"] == "too few patients. Give more"

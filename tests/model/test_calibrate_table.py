@@ -12,6 +12,7 @@ from helpers.scored_cohorts import TOLERANCE, cohort_of, fit_visits
 from safeimpute.cli import app
 from safeimpute.errors import GuaranteeRefused
 from safeimpute.model import whole_table
+from safeimpute.model.labs import decided
 from safeimpute.model.manifest import verified_manifest
 from safeimpute.model.scorer import Scorer
 from safeimpute.model.whole_table import calibrate_files
@@ -132,5 +133,5 @@ def test_on_its_own_table_a_fit_decides_the_same_to_the_byte(
     visits.write_parquet(tmp_path / "visits.parquet")
     calibrate_files(tmp_path / "model", tmp_path / "visits.parquet", tmp_path / "again")
     again = Scorer.load(tmp_path / "again").one.model.cutoffs
-    assert again == imputer.decision_.cutoffs
+    assert again == decided(imputer.labs_["hba1c"]).cutoffs
     assert any(each.risk is not None for each in again.values())

@@ -9,6 +9,7 @@ import pytest
 from helpers.scored_cohorts import cohort_of, fit_visits
 from safeimpute import SafeImputer
 from safeimpute.errors import GuaranteeRefused, OptionError, VisitsError
+from safeimpute.model.labs import decided
 from safeimpute.selection.calibrated import late_results
 from safeimpute.selection.reasons import OUT_OF_SCOPE
 from safeimpute.settings import make_settings
@@ -30,12 +31,13 @@ def delayed() -> tuple[SafeImputer, pl.DataFrame]:
 
 def test_late_results_count_as_at_night(delayed: tuple[SafeImputer, pl.DataFrame]) -> None:
     imputer, visits = delayed
-    late = imputer.calibrated_.late
+    late = imputer.labs_["hba1c"].calibrated.late
     assert late is not None
     expected = (visits["hba1c__known"] > visits["time"]).sum()
     assert late.sum() == expected > 100
     assert imputer.score(visits).equals(imputer.impute(visits))
-    assert late_results(imputer.visits_.arrays, make_settings(target="hba1c", tolerance=1, fdr=0.2)) is None
+    arrays = imputer.labs_["hba1c"].visits.arrays
+    assert late_results(arrays, make_settings(target="hba1c", tolerance=1, fdr=0.2)) is None
 
 
 def test_a_night_gives_what_the_whole_record_gives_later(delayed: tuple[SafeImputer, pl.DataFrame]) -> None:
@@ -64,15 +66,17 @@ def test_calibrated_since_a_date() -> None:
     visits = cohort_of(250)
     start = float(visits["time"].quantile(0.5) or 0)
     whole, recent = fit_visits(visits, "later"), fit_visits(visits, "later", since=start)
-    assert np.array_equal(whole.calibrated_.estimates.risk, recent.calibrated_.estimates.risk)
+    every, some = whole.labs_["hba1c"], recent.labs_["hba1c"]
+    assert np.array_equal(every.calibrated.estimates.risk, some.calibrated.estimates.risk)
     table = recent.impute(visits)
     assert set(table.filter(pl.col("time") < start)["reason"]) == {OUT_OF_SCOPE}
     assert table.filter(pl.col("time") >= start)["released"].any()
     assert recent.score(visits).equals(table)
-    one, other = (each.decision_.cutoffs[0] for each in (recent, whole) if each.impute(visits) is not None)
+    whole.impute(visits)
+    one, other = (decided(each).cutoffs[0] for each in (some, every))
     assert one.visits < 0.7 * other.visits
-    errors = recent.calibrated_.selection_data(recent.settings_.allowed_error)
-    before = recent.visits_.arrays.time < start
+    errors = some.calibrated.selection_data(recent.settings_.allowed_error)
+    before = some.visits.arrays.time < start
     assert not (errors.inside & before).any()
 
 

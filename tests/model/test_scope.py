@@ -11,6 +11,7 @@ import pytest
 from helpers.scored_cohorts import KEYS, cohort_of, fit_visits, fitted_cohort, new_visits
 from safeimpute import SafeImputer
 from safeimpute.errors import GuaranteeRefused, NotFittedError, OptionError, VisitsError
+from safeimpute.model.labs import decided
 from safeimpute.model.scorer import Scorer
 from safeimpute.selection.enough import require_promisable
 from safeimpute.selection.reasons import NO_EVIDENCE, NOT_PROMISED, OUT_OF_RANGE, OUT_OF_SCOPE
@@ -168,10 +169,10 @@ def test_too_few_patients_promise_nothing(fresh: pl.DataFrame) -> None:
     visits = simulate("mimic4", np.random.default_rng(3), patients=60).visits
     imputer = fit_visits(visits, fdr=lowest_level(visits))
     assert not imputer.impute(visits)["released"].any()
-    assert imputer.decision_.refused
+    assert decided(imputer.labs_["hba1c"]).refused
     table, (account,) = imputer.scorer().score_whole(fresh)
     assert not table["released"].any()
-    assert account.no_promise == imputer.decision_.refused
+    assert account.no_promise == decided(imputer.labs_["hba1c"]).refused
     assert imputer.score(visits).equals(imputer.impute(visits))
     assert account.promise == imputer.promised().promise == ""
 

@@ -166,7 +166,7 @@ def test_a_fit_neither_imputes_nor_judges_them(visits: pl.DataFrame) -> None:
     assert len(imputed) == visits["hba1c"].null_count()
     filled = imputer.transform(censored(visits))
     assert filled["hba1c"].filter(visits["hba1c"] < 5.6).unique().to_list() == ["<5.6"]
-    assert prepare_visits(filled.drop("hba1c_released"), CHOICE).censored == imputer.visits_.censored
+    assert prepare_visits(filled.drop("hba1c_released"), CHOICE).censored == imputer.labs_["hba1c"].visits.censored
     new = censored(new_visits())
     assert len(imputer.score(new)) == new_visits()["hba1c"].null_count()
     assert imputer.scorer().score(censored(visits)).equals(imputed)

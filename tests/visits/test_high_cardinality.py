@@ -64,7 +64,7 @@ def test_empty_entries_do_not_count_as_rows() -> None:
     assert "fewer than 10 rows" in read(table(ward=many)).ignored["ward"]
 
 
-def test_what_tells_patients_apart_is_no_fine_column() -> None:
+def test_what_tells_patients_apart_is_no_high_cardinality_column() -> None:
     frame = pl.concat([table(), table().with_columns(pl.col("time") + 1000)])
     number = frame["subject_id"].str.replace("P", "MRN-")
     visits = read(frame.with_columns(record_number=number))
@@ -128,7 +128,7 @@ def test_columns_of_many_levels_are_part_of_the_fingerprint() -> None:
     assert read(shuffled).fingerprint == plain.fingerprint
 
 
-def test_tables_without_fine_columns_keep_their_fingerprint() -> None:
+def test_tables_without_high_cardinality_columns_keep_their_fingerprint() -> None:
     """As it was before there were high-cardinality columns; folders of earlier runs name their table by it."""
     small = pl.DataFrame(
         {
@@ -141,7 +141,7 @@ def test_tables_without_fine_columns_keep_their_fingerprint() -> None:
     assert read(small).fingerprint == "abdf41821507f92ab9db92842b8f1495db6821032a374aaf9e9fd0ab8d6836b6"
 
 
-def test_visits_carry_their_fine_columns_along() -> None:
+def test_visits_carry_their_high_cardinality_columns_along() -> None:
     arrays = read(table()).arrays
     rows = np.arange(len(arrays)) % 3 == 0
     np.testing.assert_array_equal(arrays.take(rows).high_cardinality, arrays.high_cardinality[rows])
@@ -150,7 +150,7 @@ def test_visits_carry_their_fine_columns_along() -> None:
     assert hidden.high_cardinality_names == arrays.take(rows).high_cardinality_names == ("ward",)
 
 
-def test_arrays_made_without_fine_columns_have_none() -> None:
+def test_arrays_made_without_high_cardinality_columns_have_none() -> None:
     keys = np.arange(3, dtype=np.uint64)
     ids, empty = np.array([0, 0, 1]), np.empty((3, 0))
     arrays = VisitArrays(ids, np.arange(3.0), np.zeros((3, 1)), ("a",), 0, empty, (), keys, keys)
@@ -161,7 +161,7 @@ def test_arrays_made_without_fine_columns_have_none() -> None:
         replace(arrays, high_cardinality=np.zeros((2, 1)), high_cardinality_names=("ward",))
 
 
-def test_a_fine_column_that_is_the_target_in_words_is_refused() -> None:
+def test_a_high_cardinality_column_that_is_the_target_in_words_is_refused() -> None:
     words = [None if value is None else f"{value:.1f} %" for value in table()["hba1c"].to_list()]
     words = [None if word is None else word[:1] + word[2:] for word in words]  # "71 %": no number, 40 levels or so
     with pytest.raises(VisitsError, match=r"'words' nearly fixes the target.*--exclude words"):
@@ -200,14 +200,14 @@ def test_levels_never_met_have_a_code_of_their_own(reading: Reading) -> None:
     assert read_new_visits(moved, reading).unknown_levels == {}
 
 
-def test_a_fine_column_missing_at_scoring_is_refused_unless_declared(reading: Reading) -> None:
+def test_a_high_cardinality_column_missing_at_scoring_is_refused_unless_declared(reading: Reading) -> None:
     frame = table().drop("ward")
     with pytest.raises(VisitsError, match=r"'ward' \(attribute of the fitted model\) is not in the table"):
         read_new_visits(frame, reading)
     assert np.isnan(read_new_visits(frame, reading, without=("ward",)).arrays.high_cardinality).all()
 
 
-def test_a_reading_without_fine_columns_ignores_them() -> None:
+def test_a_reading_without_high_cardinality_columns_ignores_them() -> None:
     reading = reading_of(read(table().drop("ward")), CHOICE)
     new = read_new_visits(table(), reading)
     assert new.ignored == ("ward",)

@@ -23,7 +23,7 @@ def test_hashed_numbers_depend_on_key_seed_and_stream_alone() -> None:
     assert np.array_equal(hashed_number(keys[order], 3, Hashed.FOLD), number[order])
     assert len(np.unique(number)) == len(np.unique(keys)), "one to one"
     uniform = number.astype(np.float64) / 2.0**64
-    for other in (hashed_number(keys, 4, Hashed.FOLD), hashed_number(keys, 3, Hashed.TEST_PATIENT)):
+    for other in (hashed_number(keys, 4, Hashed.FOLD), hashed_number(keys, 3, Hashed.TIE)):
         assert abs(np.corrcoef(uniform, other.astype(np.float64))[0, 1]) < 4 / np.sqrt(len(keys))
 
 

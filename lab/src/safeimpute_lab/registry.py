@@ -4,10 +4,34 @@ import importlib
 import importlib.util
 import inspect
 from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
 
 from safeimpute.errors import OptionError
 from safeimpute.learning import SYSTEMS
-from safeimpute.learning.protocol import Imputer
+from safeimpute.learning.protocol import Imputation
+from safeimpute.learning.roles import Task
+
+
+class FittedImputer(Protocol):
+    """A trained imputation method; frozen from here on."""
+
+    def impute(self, task: Task) -> Imputation:
+        """Impute every visit of a task; what is said where the target is hidden never depends on a hidden target.
+
+        Where it is visible, methods that complete one graph or table (`grape`, `tdm`) may use it; nobody judges them
+        there.
+        """
+        ...
+
+
+class Imputer(Protocol):
+    """An imputation method with its settings, not yet trained."""
+
+    def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> FittedImputer:
+        """Learn from the task's training targets; validation targets may steer settings and stopping only."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -68,7 +92,7 @@ METHODS: dict[str, Method] = {
         "boosted_lags", "BoostedLags", "gradient-boosted trees on lag features", "lightgbm", stops=True
     ),
     "paper": Method("safeimpute.learning.paper.gcn", "GcnImputer", SYSTEMS["paper"], ("torch",), stops=True),
-    "best": Method("safeimpute.learning.best.system", "BestImputer", SYSTEMS["best"], ("torch", "lightgbm")),
+    "best": Method("safeimpute_lab.methods.best", "BestImputer", SYSTEMS["best"], ("torch", "lightgbm")),
 }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from safeimpute.selection.calibrated import Calibrated
 from safeimpute.selection.cutoff import Rule
-from safeimpute.selection.groups import make_grouping
+from safeimpute.selection.groups import Dimension, make_grouping
 from safeimpute.selection.release import SelectionData
 from safeimpute.selection.result import RunResult
 from safeimpute.selection.what_if import AtTolerance, Reach
@@ -34,8 +34,8 @@ INSTEAD = (
 USUAL_NAMES = ("sex", "gender", "age", "race", "ethnicity")  # shown first
 MOST_ATTRIBUTES = 8
 FEWEST_ERRORS = 10  # a mean of fewer errors says nothing
-VISIT_BANDS = (2.0, 4.0, 8.0)
 VISIT_LABELS = ("1 visit", "2 to 3 visits", "4 to 7 visits", "8 or more visits")
+VISITS_PER_PATIENT = Dimension("visits per patient", "history", VISIT_LABELS, (2.0, 4.0, 8.0))
 CURVE_LEVELS = tuple(round(0.05 * step, 2) for step in range(1, 11))
 
 
@@ -176,30 +176,23 @@ class Judgement:
     weight: FloatArray
 
 
-@dataclass(frozen=True)
-class _Grouping:
-    title: str
-    labels: tuple[str, ...]
-    code: IntArray  # per visit: position in `labels`
-
-
 def describe_subgroups(visits: Visits, judgement: Judgement) -> list[Subgroup]:
     """One entry per attribute (and one for visits per patient), each with its groups in order."""
     described: list[Subgroup] = []
-    for grouping in _groupings(visits):
-        groups = [_describe(label, grouping.code == code, judgement) for code, label in enumerate(grouping.labels)]
+    for dimension, code in _shown(visits):
+        groups = [_describe(label, code == place, judgement) for place, label in enumerate(dimension.labels)]
         present = [group for group in groups if group["missing"] or group["judged"]]
         if len(present) > 1:
-            described.append({"title": grouping.title, "groups": present})
+            described.append({"title": dimension.name, "groups": present})
     return described
 
 
 def group_masks(visits: Visits) -> dict[str, BoolArray]:
-    """Every group of every grouping as a mask over the visits."""
+    """Every group of every attribute as a mask over the visits."""
     return {
-        f"{grouping.title}: {label}": grouping.code == code
-        for grouping in _groupings(visits)
-        for code, label in enumerate(grouping.labels)
+        f"{dimension.name}: {label}": code == place
+        for dimension, code in _shown(visits)
+        for place, label in enumerate(dimension.labels)
     }
 
 
@@ -222,14 +215,13 @@ def _mean_or_none(values: FloatArray) -> float | None:
     return float(values.mean()) if len(values) >= FEWEST_ERRORS else None
 
 
-def _groupings(visits: Visits) -> Iterator[_Grouping]:
+def _shown(visits: Visits) -> Iterator[tuple[Dimension, IntArray]]:
+    """Attributes and visits per patient, with each visit's place among the labels."""
     ordered = sorted(visits.attributes, key=lambda name: (name.lower() not in USUAL_NAMES, name))
     arrays, nothing = visits.arrays, np.full(len(visits), np.nan)
-    grouping = make_grouping(ordered[:MOST_ATTRIBUTES], arrays, nothing, past_only=False)
-    for dimension, code in grouping.codes(arrays, nothing):
-        yield _Grouping(dimension.name, dimension.labels, code)
+    yield from make_grouping(ordered[:MOST_ATTRIBUTES], arrays, nothing, past_only=False).codes(arrays, nothing)
     per_patient = np.bincount(arrays.patient)[arrays.patient]
-    yield _Grouping("visits per patient", VISIT_LABELS, np.digitize(per_patient, VISIT_BANDS))
+    yield VISITS_PER_PATIENT, VISITS_PER_PATIENT.code(nothing, per_patient, arrays.attributes)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from safeimpute.learning.roles import Task
 from safeimpute.tolerance import Tolerance
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 
@@ -18,26 +17,6 @@ class Imputation:
 
     value: FloatArray  # in the target's unit, finite at every visit
     signals: Mapping[str, FloatArray] = field(default_factory=dict)  # one column each, for the risk
-
-
-class FittedImputer(Protocol):
-    """A trained imputation method; frozen from here on."""
-
-    def impute(self, task: Task) -> Imputation:
-        """Impute every visit of a task; what is said where the target is hidden never depends on a hidden target.
-
-        Where it is visible, methods that complete one graph or table (`grape`, `tdm`) may use it; nobody judges them
-        there.
-        """
-        ...
-
-
-class Imputer(Protocol):
-    """An imputation method with its settings, not yet trained."""
-
-    def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> FittedImputer:
-        """Learn from the task's training targets; validation targets may steer settings and stopping only."""
-        ...
 
 
 @dataclass(frozen=True)

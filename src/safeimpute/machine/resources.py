@@ -204,7 +204,7 @@ class Size:
         """Of the evidence."""
         return 26 + self.attributes + 8 * self.labs
 
-    def kept(self) -> float:
+    def held(self) -> float:
         """Bytes alive at once when the fit is at its largest: in a fold, or when measuring is learnt."""
         row = 8 * (self.labs + self.attributes + 12)
         features = self.columns + 24
@@ -226,10 +226,10 @@ class Size:
 
 
 def block_within_ceiling(size: Size, block_visits: int) -> int:
-    """Blocks small enough for the ceiling, or for what this machine has left; refuses what cannot be kept."""
+    """Blocks small enough for the ceiling, or for what this machine has left; refuses what cannot be held."""
     return _largest(
         [*([block_visits] if ceiling_bytes() is None else []), *_up_to(BLOCKS, block_visits)],
-        lambda block: size.kept() + size.working(block),
+        lambda block: size.held() + size.working(block),
         f"{size.visits:,} visits with {size.labs} other labs",
         "leave labs out with --exclude, or fit on a random sample of patients",
     )

@@ -1,4 +1,7 @@
-"""A fitted model on disk: safetensors, JSON and parquet, checksummed, loaded without running any code."""
+"""A fitted model on disk: safetensors, JSON and parquet, checksummed, loaded without running any code.
+
+One lab is one folder; of several each has its own, and an index (`labs.json`) names them.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -8,10 +11,11 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from safeimpute.errors import GuaranteeRefused, ModelFolderError
+from safeimpute import __version__
+from safeimpute.errors import GuaranteeRefused, InputError, ModelFolderError
 from safeimpute.learning.best.system import FrozenBest
 from safeimpute.learning.protocol import Estimates
-from safeimpute.machine.files import finished_folder
+from safeimpute.machine.files import finished_folder, folder_names, sha256_of
 from safeimpute.machine.state import Arrays, Plain, from_state, state_of
 from safeimpute.model.frozen import FrozenModel, Reference
 from safeimpute.model.manifest import (
@@ -35,6 +39,7 @@ from safeimpute.visits.arrays import VisitArrays
 from safeimpute.visits.new_visits import Reading
 
 T = TypeVar("T")
+INDEX, FORMAT = "labs.json", 1
 
 
 @dataclass(frozen=True)
@@ -185,6 +190,26 @@ def save_model(folder: Path, parts: ModelParts) -> None:
         _write(partial, facts, tensors, plain, parts.key_file)
 
 
+def save_models(folder: Path, settings: Settings, parts: Mapping[str, ModelParts]) -> None:
+    """Write every lab's model, whole or not at all: one lab as the folder itself, several inside it."""
+    if settings.target in parts:
+        return save_model(folder, parts[settings.target])
+    names = folder_names(tuple(parts))
+    with finished_folder(folder, force=False) as partial:
+        for lab, name in names.items():
+            save_model(partial / name, parts[lab])
+        index = {
+            "format": FORMAT,
+            "safeimpute": __version__,
+            "settings": asdict(settings),
+            "labs": {
+                lab: {"folder": name, "sha256": sha256_of(partial / name / MANIFEST)} for lab, name in names.items()
+            },
+        }
+        (partial / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+    return None
+
+
 def save_calibrated(
     folder: Path, saved: SavedModel, frozen: FrozenModel, told: Mapping[str, Any], *, force: bool = False
 ) -> None:
@@ -295,3 +320,30 @@ def _read_as_ours(name: str, read: Callable[[], T]) -> T:
         raise ModelFolderError(
             f"model file {name!r} is not what this version writes ({type(error).__name__}). Fit again."
         ) from None
+
+
+def read_index(folder: Path) -> tuple[Settings, list[Path]] | None:
+    """What was asked of several labs, and where each lies; what is damaged, foreign or missing is named."""
+    if not (folder / INDEX).is_file():
+        return None
+    try:
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        found, labs = index["format"], dict(index["labs"])
+        settings = make_settings(**index["settings"])
+        places = {lab: (str(entry["folder"]), str(entry["sha256"])) for lab, entry in labs.items()}
+    except (OSError, ValueError, KeyError, TypeError, InputError):
+        raise ModelFolderError(f"{folder.name!r} holds no readable index of several labs ({INDEX}).") from None
+    if found != FORMAT or not places:
+        raise ModelFolderError(f"{folder.name!r} has an index of another version ({INDEX}). Fit again.")
+    for lab, (name, expected) in places.items():
+        manifest = folder / name / MANIFEST
+        if Path(name).name != name or name in ("", ".", "..") or not manifest.is_file():
+            raise ModelFolderError(
+                f"the model of lab {lab!r} is missing from {folder.name!r}. Restore it or fit again."
+            )
+        if sha256_of(manifest) != expected:
+            raise ModelFolderError(
+                f"the model of lab {lab!r} in {folder.name!r} is damaged or belongs to another run (its checksum "
+                "differs). Restore the folder or fit again."
+            )
+    return settings, [folder / name for name, _ in places.values()]

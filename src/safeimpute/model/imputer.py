@@ -29,7 +29,6 @@ from safeimpute.model.labs import (
     check_labs,
     decide_if_they_score,
     decide_labs,
-    decided,
     fit_labs,
     meet_labs,
     opened_lab,
@@ -43,13 +42,10 @@ from safeimpute.model.open_model import open_model
 from safeimpute.model.parameters import PARAMETERS, Parameterised
 from safeimpute.model.scorer import Scorer
 from safeimpute.selection.bounds import Bound
-from safeimpute.selection.calibrated import Calibrated
 from safeimpute.selection.claims import Promised
-from safeimpute.selection.release import Decision
 from safeimpute.selection.result import RunResult
 from safeimpute.settings import Settings, make_settings
 from safeimpute.visits.tables import as_kind, like, numbers_only, to_polars
-from safeimpute.visits.visits import Visits
 
 
 class SafeImputer(AtAGlance, Parameterised):
@@ -77,8 +73,8 @@ class SafeImputer(AtAGlance, Parameterised):
         What was learnt and decided, by lab: `settings`, `visits`, `calibrated`, `decision`, `bound`.
     left_out_ : dict of str
         Labs of the target `"all"` that cannot be imputed, and why.
-    visits_, calibrated_, decision_, bound_
-        Those of `labs_`, where there is one lab.
+    bound_
+        That of `labs_`, where there is one lab.
     """
 
     settings_: Settings
@@ -346,21 +342,6 @@ class SafeImputer(AtAGlance, Parameterised):
         imputer = cls(**{name: getattr(settings, name) for name in PARAMETERS})
         imputer._fitted(make_settings(**imputer.get_params()), settings, labs, {})
         return imputer
-
-    @property
-    def visits_(self) -> Visits:
-        """The fitted table of one lab, checked and in canonical order."""
-        return self._only().visits
-
-    @property
-    def calibrated_(self) -> Calibrated:
-        """Estimates, weights and scope of every visit, of one lab."""
-        return self._only().calibrated
-
-    @property
-    def decision_(self) -> Decision:
-        """The release of one lab, once `impute` was called."""
-        return decided(self._only())
 
     @property
     def bound_(self) -> Bound | None:

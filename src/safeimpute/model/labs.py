@@ -13,9 +13,9 @@ from safeimpute.machine.progress import Progress, SideBySide
 from safeimpute.machine.resources import resolve_device, side_by_side
 from safeimpute.machine.state import Checkpoint
 from safeimpute.model.fit import fit_question
-from safeimpute.model.folder import ModelParts
+from safeimpute.model.folder import ModelParts, save_models
 from safeimpute.model.frozen import FrozenModel, freeze, learn_reference
-from safeimpute.model.open_model import OpenedLab, save_models, status_in
+from safeimpute.model.open_model import OpenedLab, status_in
 from safeimpute.model.scorer import LabScorer
 from safeimpute.selection.bounds import Bound
 from safeimpute.selection.calibrated import Calibrated

@@ -5,7 +5,6 @@ stands of it: silent after an alarm, at its new cut-off after a recalibration. A
 every score.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,20 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from safeimpute import __version__
-from safeimpute.errors import InputError, ModelFolderError, OptionError
-from safeimpute.machine.files import finished_folder, folder_names, sha256_of
+from safeimpute.errors import OptionError
 from safeimpute.model.betting import BetCalibration
-from safeimpute.model.folder import ModelParts, SavedModel, load_model, save_model
+from safeimpute.model.folder import SavedModel, load_model, read_index
 from safeimpute.model.frozen import FrozenModel
 from safeimpute.model.manifest import MANIFEST
 from safeimpute.model.night_log import Event, NightLog
 from safeimpute.selection.calibrated import IntervalErrors
 from safeimpute.selection.cutoff import Cutoff
-from safeimpute.settings import Settings, make_settings
+from safeimpute.settings import Settings
 
 POINTER = ".nights"  # in a monitored model's folder: where its night log is
-INDEX, FORMAT = "labs.json", 1
 
 
 @dataclass(frozen=True)
@@ -200,7 +196,7 @@ def open_model(folder: str | Path, public_key: str | Path | None = None, status:
         What stands, where the caller knows it; by default the night log that watches a model is asked.
     """
     labs = {each.saved.settings.target: each for each in open_labs(folder, public_key, status)}
-    index = _read_index(Path(folder))
+    index = read_index(Path(folder))
     only = next(iter(labs.values())).saved.settings
     return OpenedModel(only if index is None else index[0], labs)
 
@@ -217,52 +213,5 @@ def open_labs(
 
 def model_folders(folder: str | Path) -> list[Path]:
     """The folder of each lab's model: the folder itself, or those that the index of several labs names."""
-    index = _read_index(Path(folder))
+    index = read_index(Path(folder))
     return [Path(folder)] if index is None else index[1]
-
-
-def save_models(folder: Path, settings: Settings, parts: Mapping[str, ModelParts]) -> None:
-    """Write every lab's model, whole or not at all: one lab as the folder itself, several inside it."""
-    if settings.target in parts:
-        return save_model(folder, parts[settings.target])
-    names = folder_names(tuple(parts))
-    with finished_folder(folder, force=False) as partial:
-        for lab, name in names.items():
-            save_model(partial / name, parts[lab])
-        index = {
-            "format": FORMAT,
-            "safeimpute": __version__,
-            "settings": asdict(settings),
-            "labs": {
-                lab: {"folder": name, "sha256": sha256_of(partial / name / MANIFEST)} for lab, name in names.items()
-            },
-        }
-        (partial / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-    return None
-
-
-def _read_index(folder: Path) -> tuple[Settings, list[Path]] | None:
-    """What was asked of several labs, and where each lies; what is damaged, foreign or missing is named."""
-    if not (folder / INDEX).is_file():
-        return None
-    try:
-        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        found, labs = index["format"], dict(index["labs"])
-        settings = make_settings(**index["settings"])
-        places = {lab: (str(entry["folder"]), str(entry["sha256"])) for lab, entry in labs.items()}
-    except (OSError, ValueError, KeyError, TypeError, InputError):
-        raise ModelFolderError(f"{folder.name!r} holds no readable index of several labs ({INDEX}).") from None
-    if found != FORMAT or not places:
-        raise ModelFolderError(f"{folder.name!r} has an index of another version ({INDEX}). Fit again.")
-    for lab, (name, expected) in places.items():
-        manifest = folder / name / MANIFEST
-        if Path(name).name != name or name in ("", ".", "..") or not manifest.is_file():
-            raise ModelFolderError(
-                f"the model of lab {lab!r} is missing from {folder.name!r}. Restore it or fit again."
-            )
-        if sha256_of(manifest) != expected:
-            raise ModelFolderError(
-                f"the model of lab {lab!r} in {folder.name!r} is damaged or belongs to another run (its checksum "
-                "differs). Restore the folder or fit again."
-            )
-    return settings, [folder / name for name, _ in places.values()]

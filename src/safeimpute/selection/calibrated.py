@@ -1,7 +1,7 @@
 """A fitted table with weights and scope: all that a release at any level and tolerance is decided from."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -131,10 +131,6 @@ class Calibrated:
             for each, typed in tolerances_around(tolerance)
             if each is tolerance or each != tolerance  # limits have no multiples
         )
-
-    def with_estimates(self, estimates: Estimates) -> "Calibrated":
-        """The same table ranked otherwise."""
-        return replace(self, estimates=estimates)
 
 
 def evidence_scope(estimates: Estimates, plausible: Range | None) -> dict[str, BoolArray]:

@@ -152,7 +152,6 @@ class Hashed(IntEnum):
 
     TIE = 0
     FOLD = 3
-    TEST_PATIENT = 4
 
 
 def generator(seed: int, stream: Stream, *part: int) -> np.random.Generator:
@@ -192,12 +191,6 @@ def previous_observed(patient: IntArray, observed: BoolArray) -> IntArray:
     latest = np.maximum.accumulate(np.where(observed, rows, NONE)) if len(rows) else rows
     previous = np.r_[NONE, latest[:-1]] if len(rows) else rows
     return np.where(previous >= first_visit(patient), previous, NONE)
-
-
-def next_observed(patient: IntArray, observed: BoolArray) -> IntArray:
-    """Row of the same patient's next later visit where `observed` holds, or NONE."""
-    backwards = previous_observed(patient[::-1], observed[::-1])[::-1]
-    return np.where(backwards == NONE, NONE, len(patient) - 1 - backwards)
 
 
 def known_at_visit(visits: VisitArrays) -> BoolArray:

@@ -101,7 +101,6 @@ LABS = {
 }
 # fmt: on
 PANEL_UNMEASURED = {"glucose": 0.25, "lipids": 0.45, "chemistry": 0.12, "blood": 0.18, "liver": 0.35}
-SIMULATED_UNITS = {"hba1c": "%"} | {name: lab.unit for name, lab in LABS.items()}
 
 
 @dataclass(frozen=True)

@@ -47,12 +47,12 @@ def simulated(joint: Joint, patients: int, each: int, rng: np.random.Generator, 
     for _ in range(patients):
         size = np.ones(labs)
         size[0] = np.exp(0.5 * (patient_scale * rng.standard_normal() - patient_scale**2 / 2))
-        swung = np.outer(size, size)
+        scaled = np.outer(size, size)
         time = np.cumsum(rng.exponential(40.0, each) + 1.0)
         gap = np.abs(time[:, None] - time)
-        cov = np.kron(np.ones((each, each)), joint.levels) + np.kron(np.eye(each), swung * joint.visits)
+        cov = np.kron(np.ones((each, each)), joint.levels) + np.kron(np.eye(each), scaled * joint.visits)
         for drift, memory in zip(joint.drifts, joint.memory_days, strict=True):
-            cov += np.kron(np.exp(-gap / memory), swung * drift)
+            cov += np.kron(np.exp(-gap / memory), scaled * drift)
         drawn = np.linalg.cholesky(cov) @ rng.standard_normal(each * labs)
         values.append(drawn.reshape(each, labs) + joint.means)
         times.append(time)
@@ -103,7 +103,7 @@ def test_a_visit_is_predicted_without_its_own_target_and_without_other_patients(
 
 
 def test_a_visit_alone_is_predicted_as_among_others() -> None:
-    """To the byte, long records and swings included: a cluster's batches may hold one visit."""
+    """To the byte, long records and patients' own scales included: a cluster's batches may hold one visit."""
     rng = np.random.default_rng(5)
     joint = replace(a_joint(rng), patient_scale=0.8)
     table = simulated(joint, 40, 20, rng)
@@ -123,8 +123,8 @@ def test_what_is_learnt_predicts_nearly_as_well_as_the_truth() -> None:
     assert error < 0.8 * np.var(truth)
 
 
-def test_a_swing_is_integrated_out() -> None:
-    """Against the sum over many sizes of the swing, each weighed by the density of the patient's own targets."""
+def test_a_patients_scale_is_integrated_out() -> None:
+    """Against the sum over many scales of the patient, each weighed by the density of the patient's own targets."""
     rng = np.random.default_rng(3)
     joint = replace(a_joint(rng), patient_scale=1.0)
     table = simulated(joint, 4, 6, rng, patient_scale=1.0)
@@ -135,8 +135,8 @@ def test_a_swing_is_integrated_out() -> None:
     for node in nodes:
         size = np.ones(3)
         size[0] = np.exp(0.5 * (node - 0.5))
-        swung = np.outer(size, size)
-        steady = replace(joint, drifts=joint.drifts * swung, visits=joint.visits * swung, patient_scale=0.0)
+        scaled = np.outer(size, size)
+        steady = replace(joint, drifts=joint.drifts * scaled, visits=joint.visits * scaled, patient_scale=0.0)
         each.append(predict_joint(steady, table, rows))
         fits.append([_log_density(steady, table, row) for row in range(24)])
     weight = np.exp(np.array(fits) - np.max(fits, axis=0)) * weights[:, None]
@@ -161,7 +161,7 @@ def _log_density(joint: Joint, table: Table, row: int) -> float:
 
 
 @pytest.mark.parametrize("patient_scale", [0.0, 1.3])
-def test_patients_who_swing_differently_are_found(patient_scale: float) -> None:
+def test_patients_of_different_scale_are_found(patient_scale: float) -> None:
     rng = np.random.default_rng(7)
     joint = replace(a_joint(rng), coefficients=np.zeros(1))
     learnt = fit_joint(simulated(joint, 400, 8, rng, patient_scale), rng)

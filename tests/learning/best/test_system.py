@@ -13,8 +13,8 @@ from safeimpute.learning.best import fold_model
 from safeimpute.learning.best.blend import GRID, _simplex, blend, convex_weights
 from safeimpute.learning.best.evidence import Evidence, Source, learn_source, read_evidence
 from safeimpute.learning.best.fold_model import Lesson, fit_fold_model
-from safeimpute.learning.best.system import BestImputer, FittedBest, FrozenBest, fit_best, visible_targets
-from safeimpute.learning.roles import Role, fold_of, hide, split_visits
+from safeimpute.learning.best.system import FittedBest, FrozenBest, fit_best
+from safeimpute.learning.roles import fold_of
 from safeimpute.settings import BestSettings
 from safeimpute.tolerance import Tolerance
 from safeimpute.visits.arrays import VisitArrays
@@ -181,20 +181,6 @@ def test_weights_found_in_two_steps_are_those_of_the_whole_grid() -> None:
         ]
         own = np.abs(units.in_unit(np.array(list(found.values())) @ table, source.target) - truth).mean()
         assert own <= min(errors) * 1.002
-
-
-def test_as_one_method_among_others_it_sees_validation_targets_too(cohort_arrays: VisitArrays) -> None:
-    roles = split_visits(~np.isnan(cohort_arrays.target_values), np.random.default_rng(0), test_fraction=0.3)
-    task = hide(cohort_arrays, roles)
-    visible = visible_targets(task)
-    seen = np.isin(roles, (Role.TRAINING, Role.VALIDATION))
-    assert np.array_equal(~np.isnan(visible.target_values), seen)
-    imputation = BestImputer(QUICK).fit(task, np.random.default_rng(1)).impute(task)
-    assert np.isfinite(imputation.value).all()
-    test = roles == Role.TEST
-    error = np.abs(imputation.value - cohort_arrays.target_values)[test].mean()
-    spread = np.abs(cohort_arrays.target_values - np.nanmean(task.visits.target_values))[test].mean()
-    assert error < 0.9 * spread
 
 
 def test_a_table_without_other_labs_or_attributes_is_estimated() -> None:

@@ -15,6 +15,7 @@ from safeimpute.learning.neighbours.search import comparable_by_trend
 from safeimpute.learning.paper.gcn import NodeInputs, TwoRelationGcn
 from safeimpute.learning.paper.graph import build_graph, visit_profiles
 from safeimpute.learning.roles import Task, hide
+from safeimpute.model.labs import decided
 from safeimpute.selection.cutoff import Rule
 from safeimpute.selection.questions import draw_roles
 from safeimpute.selection.reasons import NO_EVIDENCE, OUT_OF_RANGE
@@ -154,7 +155,7 @@ def test_the_uncapped_graph_is_reached_from_a_file(
 
 def test_p_values_and_release_are_the_papers_formulas(imputer: SafeImputer) -> None:
     """Rebuilt one candidate at a time from risks and errors: equations 32 to 35, no visit left out."""
-    calibrated, decision = imputer.calibrated_, imputer.decision_
+    calibrated, decision = imputer.labs_["cholesterol"].calibrated, decided(imputer.labs_["cholesterol"])
     question, risk = calibrated.question, calibrated.estimates.risk
     calibration = np.flatnonzero(question.judged)
     candidates = np.flatnonzero(question.candidate)
@@ -178,7 +179,7 @@ def test_the_release_of_pbc_is_as_it_was(imputer: SafeImputer) -> None:
     """Kept p-values and releases; a few ranks may differ between machines, whose last bits differ."""
     checkpoint = json.loads(golden_paper.FILE.read_text())
     now = golden_paper.content(imputer)
-    step = 1 / (np.sum(imputer.calibrated_.question.judged) + 1)
+    step = 1 / (np.sum(imputer.labs_["cholesterol"].calibrated.question.judged) + 1)
     apart = np.abs(np.array(checkpoint["p_value"]) - np.array(now["p_value"])) / step
     assert np.mean(apart < 1.5) > 0.99
     mine, theirs = set(checkpoint["released"]), set(golden_paper.content(imputer)["released"])  # type: ignore[call-overload]

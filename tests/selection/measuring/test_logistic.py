@@ -50,7 +50,7 @@ def test_absence_is_an_effect_of_its_own(amounts: FloatArray) -> None:
     assert found.absent.sum() == 1, "columns that are always there have no absence"
 
 
-def test_small_levels_of_a_fine_column_keep_their_weight(amounts: FloatArray) -> None:
+def test_small_levels_of_a_high_cardinality_column_keep_their_weight(amounts: FloatArray) -> None:
     """Forty sites in codes without order, one of which is hardly ever measured: its odds must be near the truth."""
     rng = np.random.default_rng(5)
     site = rng.integers(0, 40, N)

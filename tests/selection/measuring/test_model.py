@@ -138,7 +138,7 @@ def test_the_reach_of_a_fold_is_that_of_the_others() -> None:
     assert all(model.reach is None for model in shifted().learn(calendar=False).folds)
 
 
-def test_a_fine_column_that_decides_measuring_is_used() -> None:
+def test_a_high_cardinality_column_that_decides_measuring_is_used() -> None:
     """Forty sites, a third of which hardly ever measure: without the column nobody can tell."""
     rng = np.random.default_rng(1)
     arrays = shifted().arrays

@@ -6,7 +6,6 @@ from typing import TypedDict
 
 from safeimpute.evaluation.evaluate import Accuracy, ReleaseSummary, accuracy, release_at
 from safeimpute.evaluation.trials import Trial, run_trials
-from safeimpute.learning.paper.system import by_instability
 from safeimpute.machine.progress import Progress, part_of, silent
 from safeimpute.settings import PaperSettings, Settings
 from safeimpute.visits.arrays import VisitArrays
@@ -39,10 +38,12 @@ def imputer_variants(base: PaperSettings) -> dict[str, PaperSettings]:
 
 def risk_variants(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
     """The same fits ranked by instability alone, and by the proxy risk."""
-    alone = [
-        replace(trial, calibrated=trial.calibrated.with_estimates(by_instability(trial.estimates))) for trial in trials
-    ]
-    return {"instability alone": alone, "proxy risk": list(trials)}
+    return {"instability alone": [_by_instability(trial) for trial in trials], "proxy risk": list(trials)}
+
+
+def _by_instability(trial: Trial) -> Trial:
+    estimates = replace(trial.estimates, risk=trial.estimates.signals["instability"], learnt_for=None)
+    return replace(trial, calibrated=replace(trial.calibrated, estimates=estimates))
 
 
 def ablate(

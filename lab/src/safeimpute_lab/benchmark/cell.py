@@ -32,7 +32,7 @@ from safeimpute.errors import SafeImputeError
 from safeimpute.evaluation import metrics
 from safeimpute.evaluation.evaluate import outcome
 from safeimpute.evaluation.trials import Trial, draws, run_trials
-from safeimpute.learning.protocol import Imputation, Imputer
+from safeimpute.learning.protocol import Imputation
 from safeimpute.learning.roles import Role
 from safeimpute.machine.resources import peak_mib
 from safeimpute.selection.questions import draw_roles
@@ -45,7 +45,7 @@ from safeimpute_lab.benchmark.result import CellFigures, Machine, packed
 from safeimpute_lab.benchmark.risks import RISKS, run_risks
 from safeimpute_lab.benchmark.tasks import opened
 from safeimpute_lab.benchmark.tasks import task_for as task_for
-from safeimpute_lab.registry import METHODS
+from safeimpute_lab.registry import METHODS, Imputer
 
 PRESETS = ("paper", "best")
 VALUE, HELD_OUT_VALUE = "value", "held_out_value"  # of every visit, by the first fit and by the second
@@ -158,7 +158,7 @@ def _again(study: Study, visits: VisitArrays, name: CellName, device: str) -> Im
     """The second fit."""
     roles, method = draw_roles(visits, name.seed, study.test_fraction), METHODS[name.method]
     if name.method == "best":
-        from safeimpute.learning.best.system import BestImputer
+        from safeimpute_lab.methods.best import BestImputer
 
         return impute_held_out(BestImputer(study.best), visits, roles, name.seed, stops=False, device=device)
     imputer = method.make(study.effort)

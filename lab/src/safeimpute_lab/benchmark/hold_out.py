@@ -2,7 +2,7 @@
 
 from safeimpute.evaluation.trials import Trial
 from safeimpute.foreign.ranking import rank_by_validation
-from safeimpute.learning.protocol import Imputation, Imputer
+from safeimpute.learning.protocol import Imputation
 from safeimpute.learning.roles import Roles
 from safeimpute.model.fit import calibrate
 from safeimpute.selection.calibrated import Range
@@ -10,6 +10,7 @@ from safeimpute.selection.questions import question_of
 from safeimpute.settings import Settings
 from safeimpute.visits.arrays import Stream, VisitArrays, generator
 from safeimpute_lab.benchmark.tasks import held_out_task
+from safeimpute_lab.registry import Imputer
 
 
 def impute_held_out(

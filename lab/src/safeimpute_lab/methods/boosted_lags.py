@@ -10,15 +10,7 @@ import numpy as np
 from safeimpute.learning.protocol import Imputation
 from safeimpute.learning.roles import Task
 from safeimpute.learning.scaling import Scaler, fit_scaler
-from safeimpute.visits.arrays import (
-    NONE,
-    FloatArray,
-    IntArray,
-    VisitArrays,
-    first_visit,
-    next_observed,
-    previous_observed,
-)
+from safeimpute.visits.arrays import NONE, BoolArray, FloatArray, IntArray, VisitArrays, first_visit, previous_observed
 
 PARAMETERS = {
     "objective": "regression",
@@ -105,3 +97,9 @@ def _patient_summary(target: FloatArray, patient: IntArray) -> list[FloatArray]:
     mean = np.where(count > 0, total / np.maximum(count, 1), np.nan)
     spread = np.sqrt(np.maximum(squares / np.maximum(count, 1) - mean**2, 0.0))
     return [mean, count.astype(np.float64), np.where(count > 1, spread, np.nan)]
+
+
+def next_observed(patient: IntArray, observed: BoolArray) -> IntArray:
+    """Row of the same patient's next later visit where `observed` holds, or NONE."""
+    backwards = previous_observed(patient[::-1], observed[::-1])[::-1]
+    return np.where(backwards == NONE, NONE, len(patient) - 1 - backwards)

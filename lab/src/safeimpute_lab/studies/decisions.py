@@ -15,8 +15,6 @@ import numpy as np
 
 from safeimpute.evaluation.evaluate import outcome
 from safeimpute.evaluation.trials import TEST_FRACTION, Trial, run_trials
-from safeimpute.learning.best.system import BestImputer
-from safeimpute.learning.protocol import Imputer
 from safeimpute.selection.questions import draw_roles
 from safeimpute.settings import BestSettings, make_settings
 from safeimpute.tolerance import chances_of_bands
@@ -25,7 +23,8 @@ from safeimpute.visits.columns import ColumnChoice
 from safeimpute.visits.visits import prepare_visits
 from safeimpute_lab.benchmark.hold_out import hold_out_trial, impute_held_out
 from safeimpute_lab.evidence.datasets import DATA_SETS, DataSet, pbc_clinic
-from safeimpute_lab.registry import make_imputer
+from safeimpute_lab.methods.best import BestImputer
+from safeimpute_lab.registry import Imputer, make_imputer
 
 ALPHAS = (0.05, 0.1, 0.2)
 PBC = ("age", "sex", "trt")

@@ -9,8 +9,8 @@ import numpy as np
 
 from safeimpute.learning.best.evidence import Carried, Source, read_carried
 from safeimpute.learning.best.fold_model import FoldModel, Lesson, fit_fold_model
-from safeimpute.learning.protocol import Arrays, Estimates, Imputation, Support, join_estimates
-from safeimpute.learning.roles import Task, fold_of, require_learnable
+from safeimpute.learning.protocol import Arrays, Estimates, Support, join_estimates
+from safeimpute.learning.roles import fold_of, require_learnable
 from safeimpute.machine.progress import Progress, Stopwatch, silent
 from safeimpute.machine.resources import Size, block_within_ceiling, side_by_side, steady_sums
 from safeimpute.machine.state import Checkpoint, Plain, State
@@ -251,35 +251,3 @@ def _by_fold(fold: IntArray, models: tuple[FoldModel, ...]) -> Iterator[tuple[Bo
         rows = fold == number
         if rows.any():
             yield rows, model
-
-
-class BestImputer:
-    """The system as one imputation method among others: visible are training and validation targets alike."""
-
-    def __init__(self, settings: BestSettings | None = None) -> None:
-        self.settings = settings or BestSettings()
-
-    def fit(self, task: Task, rng: np.random.Generator, device: str = "cpu") -> "FittedBestImputer":
-        """Cross-fit; the risk's tolerance is of no consequence to the values."""
-        visible = visible_targets(task)
-        error = float(np.nanstd(visible.target_values)) or 1.0
-        seed = int(rng.integers(2**31))
-        return FittedBestImputer(fit_best(visible, self.settings, Tolerance(error), seed, device=device).frozen)
-
-
-@dataclass(frozen=True)
-class FittedBestImputer:
-    """Frozen models that impute any task."""
-
-    frozen: FrozenBest
-
-    def impute(self, task: Task) -> Imputation:
-        """Impute every visit from its patient's other visible targets."""
-        estimates = self.frozen.estimate(visible_targets(task))
-        return Imputation(estimates.value, estimates.signals)
-
-
-def visible_targets(task: Task) -> VisitArrays:
-    """The task's visits with validation targets visible too: a cross-fitted system needs none set aside."""
-    target = np.where(task.validation, task.validation_target, task.visits.target_values)
-    return task.visits.with_target(target)

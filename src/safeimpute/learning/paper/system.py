@@ -83,9 +83,3 @@ def _bytes_needed(visits: int, labs: int, settings: PaperSettings) -> float:
     kept = 4 * (14 * settings.gcn.layers * settings.gcn.width + 12 * labs)
     edges = settings.graph.max_neighbors or 4 * settings.graph.median_degree
     return float(visits) * (kept + 80 * edges)
-
-
-def by_instability(estimates: Estimates) -> Estimates:
-    """The ablation of the risk: instability alone."""
-    risk: FloatArray = estimates.signals["instability"]
-    return Estimates(estimates.value, risk, estimates.spread, estimates.no_evidence, None, estimates.signals)

@@ -50,7 +50,8 @@ def outcomes(table: pl.DataFrame) -> Any:
 
 def designs(table: pl.DataFrame, imputer: SafeImputer, released: Any) -> dict[str, list[Any]]:
     """Per way the predictors at every visit: one design, or one per draw; None of the visits is left out."""
-    visits, calibrated = imputer.visits_.arrays, imputer.calibrated_
+    lab = imputer.labs_["cholesterol"]
+    visits, calibrated = lab.visits.arrays, lab.calibrated
     order = visit_order(table, imputer)
     others = [np.log(table[name].to_numpy()) for name in LOGGED] + [table[name].to_numpy() for name in PLAIN]
     base = np.column_stack(others)[order]
@@ -63,7 +64,7 @@ def designs(table: pl.DataFrame, imputer: SafeImputer, released: Any) -> dict[st
     passed = absent.copy()
     passed[rows[released]] = False
     drawn = np.repeat(target[:, None], DRAWS, axis=1)
-    drawn[rows] = draw_values(imputer.labs_[imputer.settings_.target], DRAWS)
+    drawn[rows] = draw_values(imputer.labs_["cholesterol"], DRAWS)
 
     def with_(*columns: Any) -> Any:
         return np.column_stack([base, *columns])
@@ -81,8 +82,8 @@ def designs(table: pl.DataFrame, imputer: SafeImputer, released: Any) -> dict[st
 
 def visit_order(table: pl.DataFrame, imputer: SafeImputer) -> Any:
     """Row of the table of every visit in canonical order."""
-    order = np.empty(len(imputer.visits_), dtype=np.int64)
-    order[imputer.visits_.row_visit] = np.arange(len(table))
+    order = np.empty(len(imputer.labs_["cholesterol"].visits), dtype=np.int64)
+    order[imputer.labs_["cholesterol"].visits.row_visit] = np.arange(len(table))
     return order
 
 
@@ -97,7 +98,7 @@ def main() -> None:
     imputer = SafeImputer(target="cholesterol", tolerance="20%", fdr=0.2, unit="mg/dL", past_only=True).fit(table)
     released = imputer.impute(table)["released"].to_numpy()
     ways = designs(table, imputer, released)
-    outcome, patient = outcomes(table)[visit_order(table, imputer)], imputer.visits_.arrays.patient
+    outcome, patient = outcomes(table)[visit_order(table, imputer)], imputer.labs_["cholesterol"].visits.arrays.patient
     known = np.isfinite(outcome)
     found: dict[str, Any] = {}
     chances = {}
@@ -117,7 +118,7 @@ def main() -> None:
         assert told_of is not None
         found[name] = {"visits": int(rows.sum()), "events": int(outcome[rows].sum()), **vars(told_of)}
         found[name]["against"] = None if name == COMPLETE else difference(chances, name, outcome, patient)
-    missing = float(np.mean(np.isnan(imputer.visits_.arrays.target_values[known])))
+    missing = float(np.mean(np.isnan(imputer.labs_["cholesterol"].visits.arrays.target_values[known])))
     text = as_table(found, int(known.sum()), missing)
     print(text)
     if told.into:

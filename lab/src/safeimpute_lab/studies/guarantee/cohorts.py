@@ -51,7 +51,7 @@ SCENARIOS = (
     Scenario("none", "no shift", measuring="random"),
     Scenario("covariate", "covariate shift"),
     Scenario("clock", "time since the last measurement, calendar time, noise triples", measuring="clock"),
-    Scenario("site", "a fine column (40 sites) decides measuring and error size", measuring="site"),
+    Scenario("site", "a column of 40 sites decides measuring and error size", measuring="site"),
     Scenario("minority", "rarely measured minority with large errors", measuring="minority"),
     Scenario("rare heavy", "1 % of patients with 60 to 100 visits and large errors", counts="rare heavy"),
     Scenario("heavy", "informative, heavy-tailed visit counts", counts="heavy"),

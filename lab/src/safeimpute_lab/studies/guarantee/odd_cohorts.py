@@ -46,7 +46,7 @@ class Kind:
     process: str = "visit"  # or "bursts", "clock", "panel": how measuring hangs together
     signal: float = 1.0  # of what tells the target and its volatility
     gap: float = 60.0  # days between visits
-    fine: bool = False  # the table has the ward
+    high_cardinality: bool = False  # the table has the ward
 
 
 def _few(rng: np.random.Generator, patients: int) -> IntArray:
@@ -105,7 +105,7 @@ KINDS: dict[str, Kind] = {
         _few,
         lambda s: _usual(s) + 0.5 * _ward_effect(s.ward),
         lambda s: 0.2 - 1.1 * _ward_effect(s.ward),
-        fine=True,
+        high_cardinality=True,
     ),
     "clock": Kind("a test is repeated after three months", _many, _usual, lambda s: -0.3 * s.age, "clock", gap=35.0),
     "panel": Kind("measured together with another lab", _few, _usual, lambda s: -0.8 * _lab(s, 0), "panel"),
@@ -236,7 +236,7 @@ _PROCESSES = {"visit": _by_visit, "bursts": _in_bursts, "clock": _by_clock, "pan
 
 def _visit_arrays(kind: Kind, seen: Seen, labs: FloatArray, first_key: int) -> VisitArrays:
     patient_key = mix((seen.patient + first_key).astype(np.uint64))
-    fine = {"high_cardinality": seen.ward[:, None].astype(np.float64), "high_cardinality_names": ("ward",)}
+    high_cardinality = {"high_cardinality": seen.ward[:, None].astype(np.float64), "high_cardinality_names": ("ward",)}
     return VisitArrays(
         patient=seen.patient,
         time=seen.time,
@@ -247,5 +247,5 @@ def _visit_arrays(kind: Kind, seen: Seen, labs: FloatArray, first_key: int) -> V
         attribute_names=("age",),
         patient_key=patient_key,
         visit_key=mix(patient_key ^ mix(np.round(seen.time * 1000.0).astype(np.uint64))),
-        **(fine if kind.fine else {}),  # type: ignore[arg-type]
+        **(high_cardinality if kind.high_cardinality else {}),  # type: ignore[arg-type]
     )
