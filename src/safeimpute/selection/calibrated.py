@@ -15,6 +15,7 @@ from safeimpute.selection.measuring.model import MeasuringModel
 from safeimpute.selection.questions import Question
 from safeimpute.selection.reasons import NO_EVIDENCE, OUT_OF_RANGE, RISK_ABOVE_CAP
 from safeimpute.selection.release import Decision, SelectionData, bound_of, decide
+from safeimpute.selection.stability import Stability, released_without_folds
 from safeimpute.selection.what_if import (
     LEVELS,
     AtTolerance,
@@ -122,6 +123,10 @@ class Calibrated:
     def under_doubt(self, tolerance: Tolerance, rule: Rule, gammas: Sequence[float]) -> list[UnderDoubt]:
         """How many values would still be released if the odds of measuring were off by each factor: an analysis."""
         return released_under_doubt(self.selection_data(tolerance), rule, gammas)
+
+    def stability(self, tolerance: Tolerance, rule: Rule) -> Stability:
+        """How much the release hangs on which patients decide it: an analysis."""
+        return released_without_folds(self.selection_data(tolerance), rule, self.question.fold)
 
     def elsewhere(self, tolerance: Tolerance, rule: Rule) -> tuple[AtTolerance, ...]:
         """What other levels and tolerances would release: an analysis."""

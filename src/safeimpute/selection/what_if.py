@@ -25,6 +25,7 @@ from safeimpute.selection.release import (
     merge_groups,
     parts_of,
 )
+from safeimpute.selection.stability import Stability
 from safeimpute.tolerance import Tolerance, parse_tolerance
 from safeimpute.visits.arrays import FloatArray
 
@@ -66,10 +67,11 @@ class AtTolerance:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """What other choices would have released: to look at, not to promise."""
+    """What other choices, or fewer patients, would have released: to look at, not to promise."""
 
     elsewhere: tuple[AtTolerance, ...]
     doubts: list[UnderDoubt]  # empty where the claim does not look at who gets measured
+    stability: Stability
 
 
 def tolerances_around(own: Tolerance) -> list[tuple[Tolerance, str]]:

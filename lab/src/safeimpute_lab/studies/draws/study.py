@@ -1,7 +1,7 @@
 """Coverage of pooled draws: simulated cohorts whose truth is known, every way to go on with missing values beside.
 
     python -m safeimpute_lab draws study --out out/draws --cohorts 500 --jobs 16
-    python -m safeimpute_lab draws study --out out/draws --table --into docs/downstream.md
+    python -m safeimpute_lab draws study --out out/draws --table --into docs/evidence.md
 
 Values are missing by covariates the table shows (where intervals must cover), or by the value itself (where they must
 fail; the shift `delta` that would mend it is found). Every cohort is one line of cells.jsonl; a rerun goes on.
@@ -176,7 +176,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=1e9, help="start no cohort after so long")
     parser.add_argument("--table", action="store_true", help="print the table of what is there")
-    parser.add_argument("--into", type=Path, help="page to put the table into: docs/downstream.md")
+    parser.add_argument("--into", type=Path, help="page to put the table into: docs/evidence.md")
     told = parser.parse_args()
     told.out.mkdir(parents=True, exist_ok=True)
     path = told.out / "cells.jsonl"
