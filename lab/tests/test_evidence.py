@@ -44,6 +44,8 @@ def test_code_that_changed_since_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     table = Table("accuracy", _git(tmp_path, "rev-parse", "HEAD"), ("a.py",), ())
     (tmp_path / "b.py").write_text("2\n")
     assert changed_since(table, tmp_path) == []
+    (tmp_path / "a.py").write_text('"""Words."""\n\n1  # more words\n')
+    assert changed_since(table, tmp_path) == []
     (tmp_path / "a.py").write_text("2\n")
     assert changed_since(table, tmp_path) == ["a.py"]
     monkeypatch.chdir(tmp_path)

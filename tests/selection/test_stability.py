@@ -7,7 +7,7 @@ import numpy as np
 from helpers.ledgers import drawn_selection_data
 from safeimpute.selection.cutoff import Rule
 from safeimpute.selection.release import decide
-from safeimpute.selection.stability import Stability, released_without_folds
+from safeimpute.selection.what_if import Stability, released_without_folds
 
 RULE = Rule("unmeasured", 0.2)
 

@@ -55,8 +55,7 @@ from safeimpute.visits.visits import Visits
 class SafeImputer(AtAGlance, Parameterised):
     """Impute one lab or several in irregular visits and release what can be promised.
 
-    Parameters are those of the command line's `run`, given by keyword; the site's page of options lists
-    them with their ranges.
+    Parameters are those of `run`, given by keyword; the site's page of options lists them with their ranges.
     The three without a default:
 
     Parameters

@@ -15,13 +15,14 @@ from safeimpute.selection.measuring.model import MeasuringModel
 from safeimpute.selection.questions import Question
 from safeimpute.selection.reasons import NO_EVIDENCE, OUT_OF_RANGE, RISK_ABOVE_CAP
 from safeimpute.selection.release import Decision, SelectionData, bound_of, decide
-from safeimpute.selection.stability import Stability, released_without_folds
 from safeimpute.selection.what_if import (
     LEVELS,
     AtTolerance,
+    Stability,
     UnderDoubt,
     reaches,
     released_under_doubt,
+    released_without_folds,
     tolerances_around,
 )
 from safeimpute.settings import Settings

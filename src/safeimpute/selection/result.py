@@ -13,9 +13,8 @@ from safeimpute.selection.enough import RISKY_PATIENTS, RISKY_VISITS
 from safeimpute.selection.groups import Grouping
 from safeimpute.selection.ledger import Ledger, risk_grid
 from safeimpute.selection.release import Decision, SelectionData, decide, entries_of, passing
-from safeimpute.selection.stability import Stability
 from safeimpute.selection.sums import ratio
-from safeimpute.selection.what_if import AtTolerance, UnderDoubt, WhatIf
+from safeimpute.selection.what_if import AtTolerance, Stability, UnderDoubt, WhatIf
 from safeimpute.settings import Settings
 from safeimpute.tolerance import Tolerance
 from safeimpute.visits.arrays import BoolArray, IntArray

@@ -22,14 +22,15 @@ from safeimpute.selection.claims import Promised, promise_about
 from safeimpute.selection.cutoff import Rule
 from safeimpute.selection.enough import EffectiveSize, calibrated_on, enough, require_promisable, require_sides, too_few
 from safeimpute.selection.release import Decision, SelectionData, bound_of, decide
-from safeimpute.selection.stability import Stability, stability_of
 from safeimpute.selection.what_if import (
     LEVELS,
     TOLERANCE_FACTORS,
     AtTolerance,
     Division,
+    Stability,
     UnderDoubt,
     WhatIf,
+    stability_of,
     tolerances_around,
 )
 from safeimpute.settings import OverName, Settings

@@ -8,6 +8,7 @@ commands go on where they were stopped, and write between the table's marks on t
 """
 
 import argparse
+import ast
 import subprocess
 import sys
 import tomllib
@@ -36,9 +37,32 @@ def read_tables(file: Path = LIST) -> list[Table]:
 
 
 def changed_since(table: Table, root: Path = Path()) -> list[str]:
-    """Files the table rests on that differ from those of its commit, committed or not."""
-    said = _git(root, "diff", "--name-only", table.commit, "--", *table.rests_on)
-    return said.splitlines()
+    """Files the table rests on whose code is not that of its commit; comments and docstrings are no code."""
+    named = _git(root, "diff", "--name-only", "--no-renames", table.commit, "--", *table.rests_on).splitlines()
+    return [file for file in named if _code_now(root / file) != _code_then(root, table.commit, file)]
+
+
+def _code_now(path: Path) -> str:
+    return _code(path.read_text(encoding="utf-8")) if path.exists() else ""
+
+
+def _code_then(root: Path, commit: str, file: str) -> str:
+    there = _git(root, "ls-tree", "--name-only", commit, "--", file)
+    return _code(_git(root, "show", f"{commit}:{file}")) if there else ""
+
+
+def _code(text: str) -> str:
+    """A Python file without its words; anything else as it stands."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return text
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
+            node
+        ):
+            node.body = node.body[1:]
+    return ast.dump(tree)
 
 
 def commit_of(root: Path = Path()) -> str:
