@@ -65,7 +65,6 @@ def pictures_of_review(browser: Browser, run: Path, out: Path) -> None:
                 page.wait_for_selector("#detail .value")
                 page.wait_for_timeout(300)
                 page.screenshot(path=out / f"review_390_{scheme}.png")
-    shutil.copy(out / "review_1280_light.png", out / "review.png")
 
 
 def pictures_of_labs(browser: Browser, run: Path, out: Path) -> None:

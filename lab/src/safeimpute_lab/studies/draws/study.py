@@ -141,13 +141,14 @@ def table(lines: list[dict[str, Any]]) -> str:
             "|---|---|---|---|---|---|---|",
         ]
         said += [_row(way, [line["ways"][way] for line in there], truths) for way in there[0]["ways"]]
-        said += ["\nDraws shifted by delta (the shift that was needed: "]
-        said[-1] += f"{np.mean([line['needed'] for line in there]):+.2f})\n"
-        said += [
-            "| delta | mean: bias | covers | width | slope: bias | covers | width |",
-            "|---|---|---|---|---|---|---|",
-        ]
-        said += [_row(each, [line["delta"][each] for line in there], truths) for each in there[0]["delta"]]
+        if measuring == "value":
+            said += ["\nDraws shifted by delta (the shift that was needed: "]
+            said[-1] += f"{np.mean([line['needed'] for line in there]):+.2f})\n"
+            said += [
+                "| delta | mean: bias | covers | width | slope: bias | covers | width |",
+                "|---|---|---|---|---|---|---|",
+            ]
+            said += [_row(each, [line["delta"][each] for line in there], truths) for each in there[0]["delta"]]
         inside = {c: np.mean([line["value_coverage"][c] for line in there]) for c in ("0.5", "0.8", "0.9")}
         said += ["\nSingle values inside central intervals of the draws: "]
         said[-1] += ", ".join(f"{float(c):.0%}: {share:.1%}" for c, share in inside.items())
