@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from safeimpute_lab.__main__ import RUNNERS
-from safeimpute_lab.evidence.provenance import LIST, Table, changed_since, check, note, read_tables
+from safeimpute_lab.evidence.provenance import LIST, Table, changed_since, check, make, note, read_tables
 from safeimpute_lab.evidence.results import read_lines
 from safeimpute_lab.evidence.results_page import write_page
 
@@ -59,3 +59,36 @@ def test_the_commit_of_one_table_is_noted_and_no_other(tmp_path: Path) -> None:
     )
     note(read_tables(file)[1], "bbbbbbb", file)
     assert [each.commit for each in read_tables(file)] == ["aaaaaaa", "bbbbbbb"]
+
+
+def test_a_table_is_made_in_a_folder_of_its_commit_and_its_cells_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _git(tmp_path, "init", "-q")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/a.py").write_text("1\n")
+    _git(tmp_path, "add", ".")
+    _git(tmp_path, "commit", "-qm", "first")
+    file = tmp_path / LIST
+    file.parent.mkdir(parents=True)
+    file.write_text('[one]\ncommit = "aaaaaaa"\nrests_on = []\ncommands = ["--write {out}/cells"]\nkeeps = "cells"\n')
+    monkeypatch.chdir(tmp_path)
+    asked = []
+
+    def run(words: list[str], **_: object) -> None:
+        asked.append(words[-1])
+        Path(words[-1]).write_text("cells")
+
+    real = subprocess.run
+    monkeypatch.setattr(
+        "safeimpute_lab.evidence.provenance.subprocess.run",
+        lambda words, **more: real(words, **more) if words[0] == "git" else run(words),
+    )
+    make(read_tables())
+    commit = _git(tmp_path, "rev-parse", "--short=7", "HEAD")
+    assert asked == [f"out/evidence/{commit}/cells"]
+    assert (file.parent / "cells").read_text() == "cells"
+    assert [each.commit for each in read_tables()] == [commit]
+    (tmp_path / "src/a.py").write_text("2\n")
+    with pytest.raises(SystemExit, match="commit first"):
+        make(read_tables())

@@ -9,10 +9,11 @@ commands go on where they were stopped, and write between the table's marks on t
 
 import argparse
 import ast
+import shutil
 import subprocess
 import sys
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 LIST = Path("lab/evidence/tables.toml")
@@ -25,14 +26,16 @@ class Table:
     name: str
     commit: str  # that made it
     rests_on: tuple[str, ...]  # paths of the repository
-    commands: tuple[str, ...]  # after `python -m safeimpute_lab`
+    commands: tuple[str, ...]  # after `python -m safeimpute_lab`; `{out}` is a folder of the commit's own
+    keeps: str = ""  # cells below `{out}` that are kept beside the list
 
 
 def read_tables(file: Path = LIST) -> list[Table]:
     """All of them, in the order of the page."""
     listed = tomllib.loads(file.read_text(encoding="utf-8"))
     return [
-        Table(name, each["commit"], tuple(each["rests_on"]), tuple(each["commands"])) for name, each in listed.items()
+        Table(name, each["commit"], tuple(each["rests_on"]), tuple(each["commands"]), each.get("keeps", ""))
+        for name, each in listed.items()
     ]
 
 
@@ -94,10 +97,21 @@ def make(tables: list[Table]) -> None:
     """Run the tables' commands and note the commit."""
     for table in tables:
         commit = commit_of()
+        out = Path("out/evidence") / commit  # cells of other code are no part of it
+        out.mkdir(parents=True, exist_ok=True)
         for command in table.commands:
-            print(f"{table.name}: {command}", flush=True)
-            subprocess.run([sys.executable, "-m", "safeimpute_lab", *command.split()], check=True)
+            said = command.format(out=out)
+            print(f"{table.name}: {said}", flush=True)
+            subprocess.run([sys.executable, "-m", "safeimpute_lab", *said.split()], check=True)
+        if table.keeps:
+            shutil.copy(out / table.keeps, LIST.parent / table.keeps)
         note(table, commit)
+
+
+def made_by_this_code(name: str, commit: str) -> bool:
+    """Whether a cell of that commit is what today's code would make."""
+    (table,) = (each for each in read_tables() if each.name == name)
+    return not changed_since(replace(table, commit=commit))
 
 
 def note(table: Table, commit: str, file: Path = LIST) -> None:

@@ -184,7 +184,7 @@ def run(
 
     After `minutes` nothing new is taken in hand.
     """
-    from safeimpute_lab.evidence.provenance import commit_of
+    from safeimpute_lab.evidence.provenance import commit_of, made_by_this_code
 
     ends, commit = time.monotonic() + 60 * minutes, commit_of()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -192,7 +192,9 @@ def run(
     files = {name: path for name, path in files.items() if any(part in name for part in only.split("|"))}
     done = list(read_lines(out))
     tolerances = {line["data"]: line["tolerance"] for line in done}
-    finished = {(line["data"], line["seed"], m) for line in done if "methods" in line for m in line["methods"]}
+    same = {each: made_by_this_code("results", each) for each in {line["commit"] for line in done if "methods" in line}}
+    cells = [line for line in done if "methods" in line and same[line["commit"]]]
+    finished = {(line["data"], line["seed"], m) for line in cells for m in line["methods"]}
     with ProcessPoolExecutor(jobs) as pool, out.open("a") as log:
 
         def splits(name: str) -> dict[Any, str]:
