@@ -38,14 +38,12 @@ def review_page(run: Path) -> Iterator[str]:
 
 @contextmanager
 def opened(browser: Browser, address: str, size: ViewportSize, scheme: Any) -> Iterator[Page]:
-    """The page once somebody has said who they are."""
+    """The page as it opens; a name is asked at the first decision only."""
     phone = size["width"] < 700
     made = browser.new_context(viewport=size, color_scheme=scheme, has_touch=phone, is_mobile=phone)
     page = made.new_page()
     page.goto(address)
     page.wait_for_selector("#patients button")
-    page.fill("#name", "A. Reviewer")
-    page.keyboard.press("Enter")
     page.wait_for_timeout(400)
     yield page
     made.close()
@@ -67,7 +65,6 @@ def pictures_of_review(browser: Browser, run: Path, out: Path) -> None:
                 page.wait_for_selector("#detail .value")
                 page.wait_for_timeout(300)
                 page.screenshot(path=out / f"review_390_{scheme}.png")
-    shutil.copy(out / "review_1280_light.png", out / "review.png")
 
 
 def pictures_of_labs(browser: Browser, run: Path, out: Path) -> None:

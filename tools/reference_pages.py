@@ -1,4 +1,4 @@
-"""Pages of the documentation that are made from the code: `python tools/reference_pages.py PAGE > docs/PAGE.md`.
+"""Pages of the documentation that are made from the code: `python tools/reference_pages.py PAGE`.
 
 PAGE is options (settings.py), reasons (why a value is withheld) or catalogue (the labs, and what of them was checked).
 """

@@ -1,18 +1,19 @@
 """What the documentation site makes while it is built: pages of the commands and the project, and option tables.
 
 A hook of mkdocs (mkdocs.yml). `<!-- options: claim, promise -->` on a page becomes the table of these options, made
-from settings.py as docs/options.md is; `commands.md` is made from the command line itself.
+from settings.py, as the page of all options is; `commands.md` is made from the command line itself.
 """
 
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference_pages import option_table
+from reference_pages import catalogue_page, option_table, options_page
 
 from safeimpute.cli import app
 from safeimpute.machine.options import TableFormat, declared
 from safeimpute.settings import Settings
+from safeimpute.visits.catalogue import load_catalogue
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -70,7 +71,13 @@ def made_pages() -> dict[str, str]:
     """By name in the site."""
     project = {name: site_links((ROOT / file).read_text(encoding="utf-8")) for name, file in PROJECT.items()}
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8").strip()
-    return {**project, "citing.md": CITING.format(citation=citation), "commands.md": commands_page()}
+    return {
+        **project,
+        "citing.md": CITING.format(citation=citation),
+        "commands.md": commands_page(),
+        "options.md": options_page(),
+        "catalogue.md": catalogue_page(load_catalogue()),
+    }
 
 
 def site_links(text: str) -> str:

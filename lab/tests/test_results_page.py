@@ -21,11 +21,14 @@ def test_the_page_is_written_from_a_run_of_today(
     monkeypatch.setattr("safeimpute_lab.evidence.results.load", lambda path: ("simulated, Mayo shape", cohort_arrays))
     monkeypatch.setattr("safeimpute_lab.evidence.results.REPARTITIONS", 5)
     lines = [one_split(Path(), seed, 1.0, "cpu", METHODS) for seed in range(2)]
-    write_page([json.loads(json.dumps(line)) for line in lines], tmp_path)
-    page = (tmp_path / "results.md").read_text()
-    assert "simulated, Mayo shape (2)" in page
-    assert "`best`, confident" in page
-    assert "nan" not in page
+    page = tmp_path / "evidence.md"
+    page.write_text("".join(f"<!-- {name} -->\n<!-- end of {name} -->\n" for name in ("accuracy", "release")))
+    write_page([json.loads(json.dumps(line | {"commit": "abc1234"})) for line in lines], page)
+    written = page.read_text()
+    assert " x 2 | " in written
+    assert "Cells of commit abc1234." in written
+    assert "90 % confidence" in written
+    assert "nan" not in written
     assert all(line["methods"]["paper"]["learned_auc"] > 0 for line in lines)
 
 

@@ -1,7 +1,7 @@
 """Every option of a fit, declared once with its type, range, default and one sentence; all else derives from here.
 
-The command line's flags, the estimator's signature, the TOML file, `run.json` and docs/options.md are made from
-these classes. No numerical library is loaded, so `--help` answers at once and `--threads` is heard before they are.
+The command line's flags, the estimator's signature, the TOML file, `run.json` and the site's page of options are made
+from these classes. No numerical library is loaded, so `--help` answers at once and `--threads` is heard before.
 """
 
 from dataclasses import dataclass, field, replace

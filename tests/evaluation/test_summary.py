@@ -98,6 +98,15 @@ def test_who_gets_measured_is_told_with_its_gaps(run: Run) -> None:
     assert summary["sensitivity"][0]["released"] == summary["released"]
 
 
+def test_how_much_hangs_on_the_draw_of_patients_is_told(run: Run) -> None:
+    imputer, _, summary = run
+    found = summary["stability"]
+    assert 2 <= found["parts"] <= imputer.settings_.best.folds
+    assert 0 <= found["always"] <= min(summary["released"], found["fewest"])
+    assert found["fewest"] <= found["most"]
+    assert f"{found['always']:,} of these {summary['released']:,} each time" in found["words"]
+
+
 def test_a_second_look_promises_nothing_and_changes_no_figure(run: Run) -> None:
     _, _, summary = run
     again = as_second_look(summary)

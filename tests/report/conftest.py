@@ -152,6 +152,7 @@ def summary() -> RunSummary:
         },
         "gathering": [{"by": by, "groups": _gathering(missing)} for by in ("value", "history", "sex")],
         "measuring": MEASURING,
+        "stability": {"parts": 5, "fewest": kept - 9, "most": kept + 4, "always": kept - 12, "words": "Seven stay."},
         "sensitivity": [{"gamma": 1.0, "released": kept}, {"gamma": 1.5, "released": 17}],
         "by_risk": _histogram(released, rng.beta(2.0, 5.0, missing)),
         "by_value": _histogram(released, rng.lognormal(5.7, 0.35, missing)),

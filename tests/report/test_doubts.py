@@ -47,6 +47,13 @@ def test_one_sentence_with_one_number_heads_the_report(summary: RunSummary, mani
     assert "confidence" not in header
 
 
+def test_how_much_hangs_on_the_draw_stands_beside_the_bound(summary: RunSummary, manifest: Manifest) -> None:
+    page = render_report(summary, manifest)
+    assert summary["stability"]["words"] in page.split('id="measuring"')[0]
+    nothing = cast("RunSummary", {**summary, "stability": {**summary["stability"], "words": ""}})
+    assert summary["stability"]["words"] not in render_report(nothing, manifest)
+
+
 def test_every_setting_stands_in_the_folded_configuration(summary: RunSummary, manifest: Manifest) -> None:
     page = render_report(summary, manifest)
     folded = page.partition('<details class="configuration">')[2].partition("</details>")[0]

@@ -34,6 +34,8 @@ RUNNERS = {
     "scale cohort": "speed.cohort",
     "scale million": "speed.million",
     "scale spark": "speed.spark",
+    "evidence check": "evidence.provenance",
+    "evidence make": "evidence.provenance",
     "evidence results": "evidence.results",
     "evidence tables": "evidence.benchmark_data",
     "evidence cells": "evidence.benchmark_cells",

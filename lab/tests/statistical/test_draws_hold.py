@@ -11,7 +11,7 @@ COHORTS = 14
 
 @pytest.mark.full
 def test_pooled_draws_cover_where_covariates_decide_and_fail_where_values_do() -> None:
-    """The 500 cohorts of the study stand in docs/downstream.md; a few here would show a broken draw."""
+    """The cohorts of the study stand in docs/evidence.md; a few here would show a broken draw."""
     lines = [run_cell(Cell("covariates", 120, number)) for number in range(COHORTS)]
     for quantity, truth in (("mean", 7.0), ("slope", 0.5)):
         found = [line["ways"][DRAWN][quantity] for line in lines]

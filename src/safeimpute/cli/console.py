@@ -113,6 +113,8 @@ def _print_promise(summary: "RunSummary") -> None:
     if summary["sensitivity"]:
         counts = ", ".join(f"{row['released']:,} at {row['gamma']:g}" for row in summary["sensitivity"])
         said.append(f"Released, had an unseen reason changed the odds of measuring by a factor: {counts}")
+    if summary["stability"]["words"]:
+        said.append(summary["stability"]["words"])
     if summary["distribution"]["warning"]:
         said.append(f"Note: {summary['distribution']['warning']}")
     typer.echo("\n" + "\n".join(said))

@@ -89,6 +89,16 @@ class Doubt(TypedDict):
     released: int
 
 
+class StabilitySummary(TypedDict):
+    """How much the release hangs on the draw: decided without each part of the patients in turn."""
+
+    parts: int
+    fewest: int
+    most: int
+    always: int  # values of the release that every one of these decisions releases
+    words: str  # empty where nothing was released
+
+
 class Accuracy(TypedDict):
     """Errors at measured visits, beside plain ways on the same visits."""
 
@@ -177,6 +187,7 @@ class RunSummary(Asked, PromiseSummary, Bands):
     gathering: list[GatheringSummary]
     measuring: MeasuringSummary | None  # None where the claim does not look at who gets measured
     sensitivity: list[Doubt]
+    stability: StabilitySummary
     by_risk: Histogram
     by_value: Histogram
     by_gap: GapHistogram

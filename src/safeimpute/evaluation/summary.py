@@ -21,6 +21,7 @@ from safeimpute.evaluation.run_summary import (
     LabsSummary,
     RiskGroup,
     RunSummary,
+    StabilitySummary,
     Terms,
 )
 from safeimpute.model.imputer import SafeImputer
@@ -80,6 +81,7 @@ def summarise_run(result: RunResult, visits: Visits, imputations: pl.DataFrame) 
         "gathering": [_gathering(each) for each in result.gathering],
         "measuring": summarise_measuring(calibrated.diagnosis, visits, len(imputations)),
         "sensitivity": [{"gamma": each.gamma, "released": each.released} for each in result.doubts],
+        "stability": _stability(result, int(released.sum())),
         "by_risk": _histogram(imputations["risk"].to_numpy(), released),
         "by_value": _histogram(imputations["value"].to_numpy(), released),
         "by_gap": _by_gap(calibrated, released),
@@ -91,6 +93,17 @@ def summarise_run(result: RunResult, visits: Visits, imputations: pl.DataFrame) 
         "data": profile_data(visits, settings.random_state),
         "seconds": dict(result.seconds),
         **bands,
+    }
+
+
+def _stability(result: RunResult, released: int) -> StabilitySummary:
+    found = result.stability
+    return {
+        "parts": found.parts,
+        "fewest": found.fewest,
+        "most": found.most,
+        "always": found.always,
+        "words": found.in_words(released),
     }
 
 

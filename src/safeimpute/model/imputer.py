@@ -51,7 +51,7 @@ from safeimpute.visits.tables import as_kind, like, numbers_only, to_polars
 class SafeImputer(AtAGlance, Parameterised):
     """Impute one lab or several in irregular visits and release what can be promised.
 
-    Parameters are those of the command line's `run`, given by keyword; docs/options.md lists them with their ranges.
+    Parameters are those of `run`, given by keyword; the site's page of options lists them with their ranges.
     The three without a default:
 
     Parameters

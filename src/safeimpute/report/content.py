@@ -45,6 +45,7 @@ def page_content(summary: RunSummary, manifest: Manifest) -> Section:
         "level_width": round(100 * summary["fdr"], 2) if summary["bound"]["headline"] else None,
         "bound_survives": summary["bound"]["survives"],
         "bound_width": bound_width(summary),
+        "stability": sentence(summary["stability"]["words"]) if summary["stability"]["words"] else "",
         "gathering": _gathering(summary),
         "what_risk_is": PROBABILITY.format(allowed_error(summary).in_short)
         if summary["risk_is_probability"]

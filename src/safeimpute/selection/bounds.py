@@ -2,7 +2,7 @@
 
 Under claim `visits` it is exact. Elsewhere it is Fay and Feuer's (1997) for weighted counts, as rates in epidemiology
 have them, with patients as the counted units and the doubt divided so that it covers all thresholds at once; that it
-does is established by simulation (docs/guarantee_study.md).
+does is established by simulation (docs/guarantee.md).
 """
 
 import math

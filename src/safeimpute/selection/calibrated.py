@@ -18,9 +18,11 @@ from safeimpute.selection.release import Decision, SelectionData, bound_of, deci
 from safeimpute.selection.what_if import (
     LEVELS,
     AtTolerance,
+    Stability,
     UnderDoubt,
     reaches,
     released_under_doubt,
+    released_without_folds,
     tolerances_around,
 )
 from safeimpute.settings import Settings
@@ -122,6 +124,10 @@ class Calibrated:
     def under_doubt(self, tolerance: Tolerance, rule: Rule, gammas: Sequence[float]) -> list[UnderDoubt]:
         """How many values would still be released if the odds of measuring were off by each factor: an analysis."""
         return released_under_doubt(self.selection_data(tolerance), rule, gammas)
+
+    def stability(self, tolerance: Tolerance, rule: Rule) -> Stability:
+        """How much the release hangs on which patients decide it: an analysis."""
+        return released_without_folds(self.selection_data(tolerance), rule, self.question.fold)
 
     def elsewhere(self, tolerance: Tolerance, rule: Rule) -> tuple[AtTolerance, ...]:
         """What other levels and tolerances would release: an analysis."""

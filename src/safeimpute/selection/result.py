@@ -14,7 +14,7 @@ from safeimpute.selection.groups import Grouping
 from safeimpute.selection.ledger import Ledger, risk_grid
 from safeimpute.selection.release import Decision, SelectionData, decide, entries_of, passing
 from safeimpute.selection.sums import ratio
-from safeimpute.selection.what_if import AtTolerance, UnderDoubt, WhatIf
+from safeimpute.selection.what_if import AtTolerance, Stability, UnderDoubt, WhatIf
 from safeimpute.settings import Settings
 from safeimpute.tolerance import Tolerance
 from safeimpute.visits.arrays import BoolArray, IntArray
@@ -185,9 +185,10 @@ class RunResult:
     bound_in_words: str
     bound_alone: str  # the same where no level is promised
     passing: BoolArray  # every visit within the promise, measured or not, that the decision lets through
-    gathering: list[Gathering]  # to look at, not to promise; so are the next two
+    gathering: list[Gathering]  # to look at, not to promise; so are the next three
     doubts: list[UnderDoubt]  # empty where the claim does not look at who gets measured
     elsewhere: tuple[AtTolerance, ...]
+    stability: Stability
     next_step: str  # the nearest that would have released, where nothing was; empty elsewhere
     seconds: Mapping[str, float]  # spent in each stage of the fit
 
@@ -207,7 +208,7 @@ def result_of(
     words = tolerance.fault(unit)
     if what_if is None:
         doubts = calibrated.under_doubt(tolerance, rule, settings.gammas) if settings.claim != "visits" else []
-        what_if = WhatIf(calibrated.elsewhere(tolerance, rule), doubts)
+        what_if = WhatIf(calibrated.elsewhere(tolerance, rule), doubts, calibrated.stability(tolerance, rule))
     advice = what_would_help(calibrated, decision, settings)
     return RunResult(
         settings=settings,
@@ -224,6 +225,7 @@ def result_of(
         gathering=where_risky_gathers(calibrated, tolerance, rule),
         doubts=what_if.doubts,
         elsewhere=what_if.elsewhere,
+        stability=what_if.stability,
         next_step=next_step(settings, decision, what_if.elsewhere, advice),
         seconds={name: float(each) for name, each in seconds.items()},
     )

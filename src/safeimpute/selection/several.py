@@ -27,8 +27,10 @@ from safeimpute.selection.what_if import (
     TOLERANCE_FACTORS,
     AtTolerance,
     Division,
+    Stability,
     UnderDoubt,
     WhatIf,
+    stability_of,
     tolerances_around,
 )
 from safeimpute.settings import OverName, Settings
@@ -105,7 +107,23 @@ def what_if_together(
             doubted = [(float(gamma), joint.limits(replace(rule, gamma=gamma))) for gamma in gammas]
             for lab, part in parts.items():
                 doubts[lab] = [UnderDoubt(gamma, part.reach(each, rule).released) for gamma, each in doubted]
-    return {lab: WhatIf(tuple(elsewhere[lab]), doubts[lab]) for lab in labs}
+    stability = _stability_together(
+        {lab: each.selection_data(tolerances[lab]) for lab, each in labs.items()}, labs, rule
+    )
+    return {lab: WhatIf(tuple(elsewhere[lab]), doubts[lab], stability[lab]) for lab in labs}
+
+
+def _stability_together(
+    data_by_lab: Mapping[str, SelectionData], labs: Mapping[str, Calibrated], rule: Rule
+) -> dict[str, Stability]:
+    """How much each lab's part of the joint release hangs on which patients decide it; all labs share the folds."""
+    fold = next(iter(labs.values())).question.fold
+    without = [
+        {lab: replace(data, judged=data.judged & (fold != number)) for lab, data in data_by_lab.items()}
+        for number in np.unique(fold)
+    ]
+    whole, *others = (decide_together(each, rule) for each in (data_by_lab, *without))
+    return {lab: stability_of(whole[lab].released, [other[lab].released for other in others]) for lab in data_by_lab}
 
 
 def refusal(visits: VisitArrays, settings: Settings) -> str:

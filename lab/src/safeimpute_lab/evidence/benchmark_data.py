@@ -3,7 +3,7 @@
 python -m safeimpute_lab evidence tables [FOLDER]
 
 PBC is bundled and the simulation is made from a seed; NAFLD needs SAFEIMPUTE_DATA. Tolerances are those of
-docs/results.md, where they make 37.5 % of the paper's imputations risky on a pilot split; cholesterol has the demo's.
+docs/evidence.md, where they make 37.5 % of the paper's imputations risky on a pilot split; cholesterol has the demo's.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""Accuracy and release on every data set, same splits for all methods; writes docs/results.md.
+"""Accuracy and release on every data set, same splits for all methods; two tables of docs/evidence.md.
 
     python -m safeimpute_lab evidence results export    visits of every data set as arrays (needs SAFEIMPUTE_DATA)
     python -m safeimpute_lab evidence results run [--jobs N] [--minutes M]   fit and score; what is finished is kept
-    python -m safeimpute_lab evidence results write     docs/results.md from what was run
+    python -m safeimpute_lab evidence results write     the tables of docs/evidence.md from what was run
 
 `run` needs NumPy, SciPy, torch and LightGBM only, so it can be done on a bare GPU machine.
 """
@@ -184,13 +184,17 @@ def run(
 
     After `minutes` nothing new is taken in hand.
     """
-    ends = time.monotonic() + 60 * minutes
+    from safeimpute_lab.evidence.provenance import commit_of, made_by_this_code
+
+    ends, commit = time.monotonic() + 60 * minutes, commit_of()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     files = {load(path)[0]: path for path in sorted(folder.glob("*.npz"))}
     files = {name: path for name, path in files.items() if any(part in name for part in only.split("|"))}
     done = list(read_lines(out))
     tolerances = {line["data"]: line["tolerance"] for line in done}
-    finished = {(line["data"], line["seed"], m) for line in done if "methods" in line for m in line["methods"]}
+    same = {each: made_by_this_code("results", each) for each in {line["commit"] for line in done if "methods" in line}}
+    cells = [line for line in done if "methods" in line and same[line["commit"]]]
+    finished = {(line["data"], line["seed"], m) for line in cells for m in line["methods"]}
     with ProcessPoolExecutor(jobs) as pool, out.open("a") as log:
 
         def splits(name: str) -> dict[Any, str]:
@@ -206,7 +210,7 @@ def run(
             waiting |= splits(name) if name in tolerances else {pool.submit(pilot, files[name], device): name}
         while waiting:
             future = next(as_completed(waiting))
-            name, line = waiting.pop(future), future.result()
+            name, line = waiting.pop(future), future.result() | {"commit": commit}
             log.write(json.dumps(line) + "\n")
             log.flush()
             print(name, line.get("seed", "pilot"), flush=True)
@@ -226,7 +230,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("step", choices=("export", "run", "write"))
     parser.add_argument("--data", type=Path, default=Path("out/results/data"))
-    parser.add_argument("--out", type=Path, default=Path("out/results/runs.jsonl"))
+    parser.add_argument("--out", type=Path, default=Path("lab/evidence/results.jsonl"))
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--only", default="", help="parts of data sets' names, separated by |")
@@ -243,7 +247,7 @@ def main() -> None:
     else:
         from safeimpute_lab.evidence.results_page import write_page
 
-        write_page(list(read_lines(given.out)), Path("docs"))
+        write_page(list(read_lines(given.out)), Path("docs/evidence.md"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""docs/results.md from the runs of `evidence results`: tables with standard errors, and a plain reading."""
+"""Two tables of docs/evidence.md from the runs of `evidence results`: accuracy and release, each with its reading."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -6,63 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from safeimpute_lab.evidence.datasets import DATA_SETS
+from safeimpute_lab.studies.into_page import put_into
 
 METHODS = ("mean", "locf", "patient_mean", "lightgbm", "paper", "best")
 NEEDED = {"lightgbm", "best"}  # of a split to be shown
-LEVELS = ("0.05", "0.1", "0.2", "0.35")
-RELEASES = (  # label, method, which of its releases
-    ("`paper`", "paper", "release"),
-    ("`best`", "best", "release"),
-    ("`best`, confident", "best", "confident"),
-)
-
-HEAD = """# Results
-
-Every figure below was made by `python -m safeimpute_lab evidence results export`, `run` and `write` (data sets:
-`evidence/datasets.py` of the laboratory; real data from the open sources named there, simulated cohorts from
-`safeimpute simulate`). {scope} Five random splits by visits, seeds 0–4, the same for all methods: 20 % of the measured
-targets are the test. Plain methods and `best` have all other values; `paper` has its own split, 70/15/15 of the rest
-for training, validation and calibration, and its accuracy is that without fallback edges. `±` is one standard error
-over splits. `lightgbm` is gradient boosting on lag features (`methods/boosted_lags.py` there), `paper` the published
-system by the letter, `best` the default.
-
-The tolerance of each data set makes about 37.5 % of `paper`'s imputations risky on the validation visits of a pilot
-split (seed 1000), rounded to two digits. Releases: `paper` under claim `visits`, means over 200 re-partitions of
-calibration and test per fit; `best` under claim `unmeasured`, one release per split, on average and with 90 %
-confidence. A release of nothing counts as FDP 0 and power 0. The learned risk of `paper`'s imputations was learnt
-with bins of ten rows (now three).
-"""
+LEVELS = ("0.05", "0.1", "0.2")
+RELEASES = (("on average", "release"), ("90 % confidence", "confident"))
+Runs = dict[str, list[dict[str, Any]]]  # by data set
 
 
-def write_page(lines: list[dict[str, Any]], folder: Path) -> None:
-    """The page."""
-    ordered = gathered(lines)
-    short = [f"{name} ({len(found)})" for name, found in ordered.items() if len(found) < 5]
-    absent = [name for name in DATA_SETS if name not in ordered]
-    scope = f"Fewer than five splits were run for: {'; '.join(short)}. " if short else ""
-    scope += f"Not run yet, for want of time: {'; '.join(absent)}. " if absent else ""
-    partly = [
-        f"{name} ({sum('paper' in line['methods'] for line in found)})"
-        for name, found in ordered.items()
-        if any("paper" not in line["methods"] for line in found)
-    ]
-    scope += f"Splits that `paper` ran on, where fewer: {'; '.join(partly)}. " if partly else ""
-    sections = {
-        "Reading": reading,
-        "Imputation: mean absolute error": lambda runs: accuracy(runs, "mae"),
-        "Imputation: root mean squared error": lambda runs: accuracy(runs, "rmse"),
-        "MAE of `best`, as a ratio, paired over splits": ratios,
-        "Release: achieved FDP and power": releases,
-        "Ranking: AUC of the risk": ranking,
-    }
-    parts = [HEAD.format(scope=scope)]
-    for title, section in sections.items():
-        parts += [f"## {title}\n", *section(ordered), ""]
-    (folder / "results.md").write_text("\n".join(parts).rstrip() + "\n", encoding="utf-8")
+def write_page(lines: list[dict[str, Any]], page: Path) -> None:
+    """Fill the page's two blocks."""
+    runs = gathered(lines)
+    commits = ", ".join(sorted({line["commit"] for found in runs.values() for line in found}))
+    put_into(page, "accuracy", f"Cells of commit {commits}. {accuracy_reading(runs)}\n\n" + "\n".join(accuracy(runs)))
+    put_into(page, "release", f"{release_reading(runs)}\n\n" + "\n".join(releases(runs)))
 
 
-def gathered(lines: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def gathered(lines: list[dict[str, Any]]) -> Runs:
     """Lines of one data set and split put together; splits on which the needed methods ran."""
     merged: dict[tuple[str, int], dict[str, Any]] = {}
     for line in lines:
@@ -70,7 +31,7 @@ def gathered(lines: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
             key = line["data"], line["seed"]
             before = merged.get(key, {"methods": {}})
             merged[key] = line | {"methods": before["methods"] | line["methods"]}
-    runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    runs: Runs = defaultdict(list)
     for line in merged.values():
         if set(line["methods"]) >= NEEDED:
             runs[line["data"]].append(line)
@@ -83,6 +44,7 @@ def _order(item: tuple[str, Any]) -> tuple[int, str]:
 
 
 def each(found: list[dict[str, Any]], method: str, *path: str) -> np.ndarray:
+    """One figure of every split; NaN where the method did not run."""
     values = []
     for line in found:
         value: Any = line["methods"].get(method)
@@ -92,13 +54,9 @@ def each(found: list[dict[str, Any]], method: str, *path: str) -> np.ndarray:
     return np.array(values, dtype=float)
 
 
-def there(values: np.ndarray) -> np.ndarray:
-    """Those of splits on which the method ran."""
-    return np.asarray(values[~np.isnan(values)])
-
-
 def mean_se(values: np.ndarray, digits: int = 3) -> str:
-    found = there(values)
+    """Over the splits on which the method ran."""
+    found = values[~np.isnan(values)]
     if not len(found):
         return "–"
     mean = f"{found.mean():.{digits}g}"
@@ -111,114 +69,71 @@ def standard_error(values: np.ndarray) -> float:
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    """In markdown."""
     return [f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *rows]]
 
 
-def accuracy(runs: dict[str, Any], metric: str) -> list[str]:
+def accuracy(runs: Runs) -> list[str]:
+    """Mean absolute errors, the smallest in bold, and the ratio to gradient boosting."""
+    shown = [method for method in METHODS if any(method in line["methods"] for f in runs.values() for line in f)]
     rows = []
     for name, found in runs.items():
-        means = {method: each(found, method, metric) for method in METHODS}
-        best = min(METHODS, key=lambda method: np.nan_to_num(means[method].mean(), nan=np.inf))
-        cells = [f"**{mean_se(means[m])}**" if m == best else mean_se(means[m]) for m in METHODS]
-        rows.append([name, f"{found[0]['visits']:,}", *cells])
-    return table(["data", "visits", *(f"`{method}`" for method in METHODS)], rows)
+        means = {method: each(found, method, "mae") for method in shown}
+        best = min(shown, key=lambda method: np.nan_to_num(means[method].mean(), nan=np.inf))
+        cells = [f"**{mean_se(means[m])}**" if m == best else mean_se(means[m]) for m in shown]
+        splits = f"{found[0]['visits']:,} x {len(found)}"
+        rows.append([name, splits, *cells, mean_se(means["best"] / means["lightgbm"])])
+    return table(["data", "visits x splits", *(f"`{m}`" for m in shown), "`best` / `lightgbm`"], rows)
 
 
-def ratios(runs: dict[str, Any]) -> list[str]:
-    rows = []
-    for name, found in runs.items():
-        best = each(found, "best", "mae")
-        cells = [mean_se(best / each(found, other, "mae")) for other in ("lightgbm", "paper", "locf")]
-        rows.append([name, *cells])
-    return table(["data", "to `lightgbm`", "to `paper`", "to `locf`"], rows)
-
-
-def releases(runs: dict[str, Any]) -> list[str]:
-    """`paper`, `best` on average, `best` with confidence."""
-    rows = []
-    for name, found in runs.items():
-        shown = [release for release in RELEASES if any(release[1] in line["methods"] for line in found)]
-        for place, (label, method, kind) in enumerate(shown):
-            cells = []
-            for level in LEVELS:
-                fdp, power = (each(found, method, kind, level, key) for key in ("fdp", "power"))
-                cells += [mean_se(fdp, 2), mean_se(power, 2), pooled(found, method, kind, level)]
-            rows.append(["" if place else name, f"{found[0]['tolerance']:g}", label, *cells])
-    head = ["data", "tolerance", "release"]
-    head += [f"{what} at {level}" for level in LEVELS for what in ("FDP", "power", "pooled")]
-    return table(head, rows)
-
-
-def pooled(found: list[dict[str, Any]], method: str, kind: str, level: str) -> str:
-    """All risky over all released, over splits; of `paper`, which keeps it per split, the mean."""
-    rows = [line["methods"][method][kind][level] for line in found if method in line["methods"]]
-    if all("released" in row for row in rows):
-        released = sum(row["released"] for row in rows)
-        return f"{sum(row['risky'] for row in rows) / released:.2g}" if released else "–"
-    shares = [row["pooled"] for row in rows if row["pooled"] is not None]
-    return f"{np.mean(shares):.2g}" if shares else "–"
-
-
-def ranking(runs: dict[str, Any]) -> list[str]:
-    rows = []
-    for name, found in runs.items():
-        cells = [each(found, "paper", "auc"), each(found, "paper", "learned_auc"), each(found, "best", "auc")]
-        rows.append([name, *(mean_se(values) for values in cells)])
-    return table(["data", "`paper`, its proxy risk", "same imputations, learned risk", "`best`, learned risk"], rows)
-
-
-def reading(runs: dict[str, Any]) -> list[str]:
-    """Sentences computed from the runs."""
-    if not runs:
-        return ["Nothing was run yet."]
-    to_trees, to_paper = (
-        {n: each(f, "best", "mae") / each(f, other, "mae") for n, f in runs.items()} for other in ("lightgbm", "paper")
+def accuracy_reading(runs: Runs) -> str:
+    """One sentence computed from the runs."""
+    ratios = {name: each(found, "best", "mae") / each(found, "lightgbm", "mae") for name, found in runs.items()}
+    worse = [name for name, r in ratios.items() if len(r) > 1 and r.mean() - 1 > 2 * standard_error(r)]
+    return (
+        f"`best` has {np.mean([r.mean() for r in ratios.values()]):.3f} of LightGBM's error on average over these "
+        f"{len(runs)} data sets; it is worse by more than two standard errors on: {', '.join(worse) or 'none'}."
     )
-    worse = [n for n, r in to_trees.items() if len(r) > 1 and r.mean() - 1 > 2 * standard_error(r)]
-    beside_paper = [there(r).mean() for r in to_paper.values() if len(there(r))]
-    held, above = levels_held(runs)
-    no_better = [
-        name
-        for name, found in runs.items()
-        if np.nansum(each(found, "paper", "learned_auc") - each(found, "paper", "auc")) <= 0
-        and len(there(each(found, "paper", "auc")))
-    ]
-    return [
-        "- `best` against LightGBM on lag features: mean ratio of MAE "
-        f"{np.mean([r.mean() for r in to_trees.values()]):.3f}"
-        f" over {len(runs)} data sets; worse by more than two paired SE on: {', '.join(worse) or 'none'}.",
-        f"- `best` against `paper`: mean ratio of MAE {np.mean(beside_paper):.3f} "
-        "(`paper` learns from 70 % of the visible values, by its own split).",
-        f"- Mean power over data sets at levels {', '.join(LEVELS)}: {powers(runs)}.",
-        f"- Mean FDP at most the level + 3 SE in {held} of {held + len(above)} cells (data set x release x level)"
-        f"{'; above in: ' + '; '.join(above) if above else ''}.",
-        "- On the paper's own imputations the learned risk ranks no better than the proxy on: "
-        f"{', '.join(no_better) or 'none'}.",
-    ]
 
 
-def powers(runs: dict[str, Any]) -> str:
-    said = []
-    for label, method, kind in RELEASES:
-        means = [
-            np.mean([r.mean() for f in runs.values() if len(r := there(each(f, method, kind, level, "power")))])
-            for level in LEVELS
-        ]
-        said.append(f"{label} {' / '.join(f'{mean:.2f}' for mean in means)}")
-    return "; ".join(said)
-
-
-def levels_held(runs: dict[str, Any]) -> tuple[int, list[str]]:
-    """How many cells keep their level within three standard errors, and those that do not."""
-    held, above = 0, []
+def releases(runs: Runs) -> list[str]:
+    """Of `best`, per level: risky / released over all splits, and the share of good values released."""
+    rows = []
     for name, found in runs.items():
-        for label, method, kind in RELEASES:
+        for place, (label, kind) in enumerate(RELEASES):
+            cells = [f"{pooled(found, kind, level)}; {power(found, kind, level)}" for level in LEVELS]
+            rows.append(["" if place else name, "" if place else f"{found[0]['tolerance']:g}", label, *cells])
+    return table(["data", "tolerance", "promise", *(f"level {level}: share; power" for level in LEVELS)], rows)
+
+
+def pooled(found: list[dict[str, Any]], kind: str, level: str) -> str:
+    """All risky over all released, over splits."""
+    risky, released = (sum(each(found, "best", kind, level, key)) for key in ("risky", "released"))
+    return f"{risky / released:.3f} of {released:,.0f}" if released else "nothing"
+
+
+def power(found: list[dict[str, Any]], kind: str, level: str) -> str:
+    """Of the acceptable values the share released, on average over splits."""
+    return f"{each(found, 'best', kind, level, 'power').mean():.2f}"
+
+
+def release_reading(runs: Runs) -> str:
+    """Which cells keep their level within three standard errors of the mean share, and the mean power."""
+    above, cells = [], 0
+    for name, found in runs.items():
+        for label, kind in RELEASES:
             for level in LEVELS:
-                fdp = there(each(found, method, kind, level, "fdp"))
-                if not len(fdp):  # not run
-                    continue
+                fdp = each(found, "best", kind, level, "fdp")
+                cells += 1
                 if fdp.mean() > float(level) + 3 * standard_error(fdp):
                     above.append(f"{name}, {label}, {level} ({fdp.mean():.3f})")
-                else:
-                    held += 1
-    return held, above
+    means = [
+        f"{label} {' / '.join(f'{_mean_power(runs, kind, level):.2f}' for level in LEVELS)}" for label, kind in RELEASES
+    ]
+    kept = f"The mean share is at most the level plus three standard errors in {cells - len(above)} of {cells} cells"
+    also = f" (not: {'; '.join(above)})" if above else ""
+    return f"{kept}{also}. Mean power at {' / '.join(LEVELS)}: {'; '.join(means)}."
+
+
+def _mean_power(runs: Runs, kind: str, level: str) -> float:
+    return float(np.mean([each(found, "best", kind, level, "power").mean() for found in runs.values()]))

@@ -1,4 +1,4 @@
-"""What a light fit costs and loses against a full one, on every data set of docs/results.md, same splits.
+"""What a light fit costs and loses against a full one, on every data set of docs/evidence.md, same splits.
 
     python -m safeimpute_lab evidence results export
     python -m safeimpute_lab speed effort run [--jobs N] [--minutes M] [--only PARTS] [--splits 3]

@@ -1,7 +1,7 @@
 """The protocol of the DACMI challenge (ICHI 2019) on any MIMIC-III folder: one result hidden per analyte and stay.
 
     python -m safeimpute_lab dacmi run MIMIC3_FOLDER --out out/dacmi [--methods best,lightgbm,mice,locf] [--seeds 5]
-    python -m safeimpute_lab dacmi table --out out/dacmi [--into docs/dacmi.md]
+    python -m safeimpute_lab dacmi table --out out/dacmi [--into docs/evidence.md]
 
 The draws come through `safeimpute cohort`: a row per blood draw with any of the 13 analytes, everybody's, and each
 draw belongs to the admission it fell into. In every admission and analyte one result is hidden, of all analytes at

@@ -1,7 +1,7 @@
 """How far imputations lie above the floor: the posterior median under the simulator's own model.
 
     python -m safeimpute_lab floor run --out out/floor [--shapes mayo,mimic3,mimic4] [--seeds 5] [--methods best,paper]
-    python -m safeimpute_lab floor table --out out/floor [--into docs/floor.md]
+    python -m safeimpute_lab floor table --out out/floor [--into docs/evidence.md]
 
 On a simulated cohort everything but the random numbers is known, so the best possible imputation can be computed: a
 patient's glycaemia is a level and a drift as wide as the patient is volatile (integrated out), every lab a linear

@@ -1,7 +1,7 @@
 """Whether more rows per member help: error, ranking and power against the measured visits one fold's model learns from.
 
     python -m safeimpute_lab rows run [--rows 50000,200000,500000,1000000,2000000] [--labs 4] [--out out/rows.jsonl]
-    python -m safeimpute_lab rows table [--out out/rows.jsonl] [--into docs/scaling.md]
+    python -m safeimpute_lab rows table [--out out/rows.jsonl] [--into docs/evidence.md]
 
 Simulated patients of the MIMIC-IV shape (level, drift, volatility, nonlinear margins). One fold's model is learnt
 from so many measured visits, none left to a bound, and judged at the measured visits of 20,000 patients it never

@@ -2,7 +2,7 @@
 
     python -m safeimpute_lab draws real export --out out/real            visits as arrays (needs SAFEIMPUTE_DATA)
     python -m safeimpute_lab draws real run --out out/real --splits 10 --jobs 16 [--minutes 9]
-    python -m safeimpute_lab draws real table --out out/real --into docs/downstream.md
+    python -m safeimpute_lab draws real table --out out/real --into docs/evidence.md
 
 Draws of `best` stand beside draws of scikit-learn's chained equations (IterativeImputer, sample_posterior), on the same
 hidden values: CRPS and coverage. `run` needs NumPy, SciPy, scikit-learn, torch and LightGBM only.
@@ -252,7 +252,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=1e9, help="start no cell after so long")
     parser.add_argument("--longest-first", action="store_true")
-    parser.add_argument("--into", type=Path, help="page to put the table into: docs/downstream.md")
+    parser.add_argument("--into", type=Path, help="page to put the table into: docs/evidence.md")
     told = parser.parse_args()
     if told.what == "export":
         export(told.out)

@@ -1,7 +1,7 @@
 """Coverage of pooled draws: simulated cohorts whose truth is known, every way to go on with missing values beside.
 
     python -m safeimpute_lab draws study --out out/draws --cohorts 500 --jobs 16
-    python -m safeimpute_lab draws study --out out/draws --table --into docs/downstream.md
+    python -m safeimpute_lab draws study --out out/draws --table --into docs/evidence.md
 
 Values are missing by covariates the table shows (where intervals must cover), or by the value itself (where they must
 fail; the shift `delta` that would mend it is found). Every cohort is one line of cells.jsonl; a rerun goes on.
@@ -141,13 +141,14 @@ def table(lines: list[dict[str, Any]]) -> str:
             "|---|---|---|---|---|---|---|",
         ]
         said += [_row(way, [line["ways"][way] for line in there], truths) for way in there[0]["ways"]]
-        said += ["\nDraws shifted by delta (the shift that was needed: "]
-        said[-1] += f"{np.mean([line['needed'] for line in there]):+.2f})\n"
-        said += [
-            "| delta | mean: bias | covers | width | slope: bias | covers | width |",
-            "|---|---|---|---|---|---|---|",
-        ]
-        said += [_row(each, [line["delta"][each] for line in there], truths) for each in there[0]["delta"]]
+        if measuring == "value":
+            said += ["\nDraws shifted by delta (the shift that was needed: "]
+            said[-1] += f"{np.mean([line['needed'] for line in there]):+.2f})\n"
+            said += [
+                "| delta | mean: bias | covers | width | slope: bias | covers | width |",
+                "|---|---|---|---|---|---|---|",
+            ]
+            said += [_row(each, [line["delta"][each] for line in there], truths) for each in there[0]["delta"]]
         inside = {c: np.mean([line["value_coverage"][c] for line in there]) for c in ("0.5", "0.8", "0.9")}
         said += ["\nSingle values inside central intervals of the draws: "]
         said[-1] += ", ".join(f"{float(c):.0%}: {share:.1%}" for c, share in inside.items())
@@ -176,7 +177,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=1e9, help="start no cohort after so long")
     parser.add_argument("--table", action="store_true", help="print the table of what is there")
-    parser.add_argument("--into", type=Path, help="page to put the table into: docs/downstream.md")
+    parser.add_argument("--into", type=Path, help="page to put the table into: docs/evidence.md")
     told = parser.parse_args()
     told.out.mkdir(parents=True, exist_ok=True)
     path = told.out / "cells.jsonl"

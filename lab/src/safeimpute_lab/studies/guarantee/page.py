@@ -1,6 +1,6 @@
 """The study's page and picture, from what the other steps left.
 
-python -m safeimpute_lab guarantee page out/study docs      writes guarantee_study.md and guarantee.svg
+python -m safeimpute_lab guarantee page out/study out/study      writes guarantee_study.md and guarantee.svg there
 """
 
 import argparse
@@ -28,12 +28,12 @@ OURS = "#1f5fa8"
 
 HEAD = """# The guarantee, studied
 
-Theory and proofs are in [guarantee.md](guarantee.md). This page is written by `make study`:
+Theory and proofs are in docs/guarantee.md. This page is written by
 
 ```
 python -m safeimpute_lab guarantee rules --out out/study --repetitions 2000      the rules alone
 python -m safeimpute_lab guarantee study --out out/study                         this program, end to end
-python -m safeimpute_lab guarantee page out/study docs
+python -m safeimpute_lab guarantee page out/study out/study
 ```
 
 Figures: the **pooled share** is all risky values over all released ones, over all draws; **mean FDP** the mean of the

@@ -1,7 +1,7 @@
 """Nights in simulated hospitals: what scoring releases in a second year, and what monitor sees of it.
 
     python -m safeimpute_lab nights study --out out/nights --jobs 16 --minutes 28
-    python -m safeimpute_lab nights study --out out/nights --table        # the tables of docs/scoring.md
+    python -m safeimpute_lab nights study --out out/nights --table        # the tables
 
 Kinds: `hospitals` and `delayed` (promise confident, level 0.2: long-run share over the second year), `calm` (drift-free
 years, for false alarms; every other one with delayed results), `doubled`, `halved`, `unit` (drift three months into the
