@@ -123,7 +123,7 @@ def _installed_in_r() -> frozenset[str]:
         return frozenset()
     asked = ",".join(f"'{name}'" for name in R_PACKAGES)
     code = f"cat(intersect(c({asked}), rownames(installed.packages())))"
-    listed = subprocess.run([rscript, "-e", code], capture_output=True, text=True, check=False)
+    listed = subprocess.run([rscript, "-e", code], capture_output=True, text=True, check=False)  # noqa: S603
     return frozenset(listed.stdout.split())
 
 

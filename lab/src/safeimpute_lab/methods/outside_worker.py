@@ -121,12 +121,13 @@ def _mean_of(imputed: Any) -> Any:
 def in_r(method: str) -> Any:
     """One of R's packages, by Rscript."""
 
-    def complete(arrays: dict[str, Any], seed: int, settings: dict[str, float]) -> dict[str, Any]:
+    def complete(arrays: dict[str, Any], seed: int, _: dict[str, float]) -> dict[str, Any]:
         given, answer = (str(Path.cwd() / name) for name in ("given.csv", "answer.csv"))
         table = np.column_stack([arrays["table"], arrays["patient"]])
         np.savetxt(given, table, delimiter=",", fmt="%.17g")
         script = str(Path(__file__).with_suffix(".R"))
-        ended = subprocess.run(["Rscript", "--vanilla", script, method, str(seed), given, answer], check=False)
+        command = ["Rscript", "--vanilla", script, method, str(seed), given, answer]
+        ended = subprocess.run(command, check=False)  # noqa: S603
         if ended.returncode:
             raise Refused(f"R ended with status {ended.returncode}")
         return {"target": np.loadtxt(answer, ndmin=1)}
