@@ -132,7 +132,7 @@ def _in_process(cell: Cell, seconds: float) -> Cell | None:
     """A cell's figures, or why there are none; nothing where its time was up."""
     command = [sys.executable, "-m", "safeimpute_lab", "evidence", "peers", "one"]
     command += ["--data", cell["data"], "--methods", cell["method"], "--seed", str(cell["seed"])]
-    process = subprocess.Popen(  # noqa: S603
+    process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
     )
     try:
@@ -150,10 +150,7 @@ def _in_process(cell: Cell, seconds: float) -> Cell | None:
 def _commit() -> str:
     """Of the code that runs, where it is a checkout."""
     told = subprocess.run(
-        ["git", "-C", str(CELLS.parent), "rev-parse", "--short", "HEAD"],  # noqa: S607
-        capture_output=True,
-        text=True,
-        check=False,
+        ["git", "-C", str(CELLS.parent), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
     )
     return told.stdout.strip() or "unknown"
 

@@ -161,7 +161,7 @@ def _network(name: str, shape: tuple[int, int], settings: dict[str, float], *, l
     """A network as PyPOTS's examples build it, CSDI as its paper does."""
     import pypots.imputation as made  # type: ignore[import-not-found]
 
-    told = {
+    told: dict[str, Any] = {
         "SAITS": {"n_layers": 2, "d_model": 256, "n_heads": 4, "d_k": 64, "d_v": 64, "d_ffn": 128, "dropout": 0.1},
         "BRITS": {"rnn_hidden_size": 128},
         "HELIX": {},

@@ -1,6 +1,6 @@
 """Selection against selection: the same values and risks released by our rules and by other people's.
 
-    python -m safeimpute_lab selections [--patients 300] [--repetitions 200] [--out cells.jsonl]
+    python -m safeimpute_lab selections [--patients 150] [--repetitions 100] [--out cells.jsonl]
 
 Worlds of known truth from the guarantee's study, with and without a shift in who gets measured. MAPIE runs in the
 baselines environment (`make baselines`), nonconform in one of its own with Python 3.12 (`make nonconform`); without its
@@ -26,7 +26,7 @@ from safeimpute_lab.methods.outside import find_python
 from safeimpute_lab.studies.guarantee.rules import RULES, WORLDS, summarise
 from safeimpute_lab.studies.guarantee.worlds import World
 
-CHOSEN = {"none": "no shift", "covariate": "shift", "minority": "shift, minority rarely measured"}
+CHOSEN = {"none": "no shift", "covariate": "shift"}
 WORKER = Path(__file__).with_name("selections_worker.py")
 NONCONFORM_VARIABLE = "SAFEIMPUTE_NONCONFORM_PYTHON"
 PUBLISHED, PLAIN, WEIGHTED = "paper's", "risk at most the level", "weighted conformal p-values (Jin and Candès), BH"
@@ -91,8 +91,8 @@ HERE: dict[str, Release] = {
 }
 
 
-def elsewhere(rule: str, python: Path, drawn: Sequence[Drawn], alpha: float) -> list[BoolArray]:
-    """A rule of another package on every world, in its environment."""
+def elsewhere(rule: str, python: Path, drawn: Sequence[Drawn], alphas: Sequence[float]) -> list[list[BoolArray]]:
+    """A rule of another package at every level on every world, in its environment."""
     arrays = {
         "draw": np.concatenate([np.full(len(each.uniform), number) for number, each in enumerate(drawn)]),
         "candidate": np.concatenate([each.world.candidate for each in drawn]),
@@ -104,18 +104,23 @@ def elsewhere(rule: str, python: Path, drawn: Sequence[Drawn], alpha: float) -> 
     with tempfile.TemporaryDirectory() as folder:
         given, answer = (str(Path(folder) / name) for name in ("given.npz", "answer.npz"))
         np.savez(given, **arrays)  # type: ignore[arg-type]
-        subprocess.run([str(python), "-P", str(WORKER), rule, given, answer, str(alpha)], check=True)
+        command = [str(python), "-P", str(WORKER), rule, given, answer, *map(str, alphas)]
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
         with np.load(answer) as stored:
             released = stored["released"]
     ends = np.cumsum([len(each.uniform) for each in drawn])[:-1]
-    return [part[each.world.candidate] for part, each in zip(np.split(released, ends), drawn, strict=True)]
+    return [
+        [part[each.world.candidate] for part, each in zip(np.split(level, ends), drawn, strict=True)]
+        for level in released
+    ]
 
 
 def environments() -> dict[str, Path | None]:
     """Where the other packages run."""
     named = os.environ.get(NONCONFORM_VARIABLE)
     own = Path(named) if named else Path(__file__).resolve().parents[4] / ".venv-nonconform" / "bin" / "python"
-    return {"nonconform": own if own.is_file() else None, "mapie": find_python()}
+    weighted = own if own.is_file() else None
+    return {"nonconform": weighted, "nonconform, random": weighted, "mapie": find_python()}
 
 
 def row_of(drawn: Sequence[Drawn], released: Sequence[BoolArray], alpha: float) -> dict[str, Any]:
@@ -129,33 +134,42 @@ def row_of(drawn: Sequence[Drawn], released: Sequence[BoolArray], alpha: float) 
     return {name: round(float(value), 4) for name, value in vars(found).items()}
 
 
-def run(key: str, patients: int, repetitions: int, alphas: Sequence[float]) -> list[dict[str, Any]]:
-    """Every rule on the same draws of one world."""
-    drawn = []
+def draw_worlds(key: str, patients: int, repetitions: int) -> list[Drawn]:
+    """So many draws of one world."""
+    found = []
     for number in range(repetitions):
         rng = np.random.default_rng([34, patients, number])
         world = WORLDS[key](rng, patients)
-        drawn.append(Drawn(world, rng.random(len(world.risk))))
-    rows = []
-    for alpha in alphas:
-        found = {name: [rule(each, alpha) for each in drawn] for name, rule in HERE.items()}
-        for name, python in environments().items():
-            if python is not None:
-                found[name] = elsewhere(name, python, drawn, alpha)
-        told = {"world": CHOSEN[key], "patients": patients, "repetitions": repetitions, "alpha": alpha}
-        rows += [told | {"rule": name} | row_of(drawn, released, alpha) for name, released in found.items()]
-    return rows
+        found.append(Drawn(world, rng.random(len(world.risk))))
+    return found
+
+
+def run(keys: Sequence[str], patients: int, repetitions: int, alphas: Sequence[float]) -> list[dict[str, Any]]:
+    """Every rule on the same draws of every world."""
+    worlds = {key: draw_worlds(key, patients, repetitions) for key in keys}
+    drawn = [each for found in worlds.values() for each in found]
+    released = {name: [[rule(each, alpha) for each in drawn] for alpha in alphas] for name, rule in HERE.items()}
+    for name, python in environments().items():
+        if python is not None:
+            released[name] = elsewhere(name, python, drawn, alphas)
+    return [
+        {"world": CHOSEN[key], "patients": patients, "repetitions": repetitions, "alpha": alpha, "rule": name}
+        | row_of(worlds[key], level[place * repetitions : (place + 1) * repetitions], alpha)
+        for place, key in enumerate(keys)
+        for name, levels in released.items()
+        for alpha, level in zip(alphas, levels, strict=True)
+    ]
 
 
 def main() -> None:
     """Run every world, print the rows and keep them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--patients", type=int, default=300)
-    parser.add_argument("--repetitions", type=int, default=200)
+    parser.add_argument("--patients", type=int, default=150)
+    parser.add_argument("--repetitions", type=int, default=100)
     parser.add_argument("--alphas", type=float, nargs="+", default=[0.1, 0.2])
     parser.add_argument("--out", type=Path, default=Path("out/selections.jsonl"))
     told = parser.parse_args()
-    rows = [row for key in CHOSEN for row in run(key, told.patients, told.repetitions, told.alphas)]
+    rows = run(list(CHOSEN), told.patients, told.repetitions, told.alphas)
     for absent in (name for name, python in environments().items() if python is None):
         print(f"left out: {absent}, whose environment is not there")
     told.out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Releases by the rules of other packages, on worlds handed over as arrays; runs in their environment, by itself.
 
-Called as: selections_worker.py mapie|nonconform GIVEN.npz ANSWER.npz ALPHA. Imports nothing of safeimpute. `draw` says
-to which world a visit belongs; `candidate` visits are asked about, `calibration` visits have known errors.
+Called as: selections_worker.py RULE GIVEN.npz ANSWER.npz ALPHA [ALPHA ...]. Imports nothing of safeimpute.
+`draw` says to which world a visit belongs; `candidate` visits are asked about, `calibration` ones have known errors.
 """
 
 import sys
@@ -12,8 +12,9 @@ import numpy as np
 NEVER = -1e9  # the score of a good calibration visit: below every candidate's
 
 
-def nonconform(world: dict[str, Any], alpha: float) -> Any:
-    """Weighted conformal selection with its pruning; a candidate stands out the more, the lower its risk."""
+def nonconform(world: dict[str, Any], alpha: float, pruning: str = "DETERMINISTIC") -> Any:
+    """Weighted conformal selection, pruned; a candidate stands out the more, the lower its risk."""
+    from nonconform.enums import Pruning  # type: ignore[import-not-found]
     from nonconform.fdr import weighted_false_discovery_control_from_arrays  # type: ignore[import-not-found]
 
     known, asked = world["calibration"], world["candidate"]
@@ -29,7 +30,14 @@ def nonconform(world: dict[str, Any], alpha: float) -> Any:
         test_weights=own,
         calib_weights=weight,
         alpha=alpha,
+        pruning=Pruning[pruning],
+        seed=int(world["draw"][0]),
     )
+
+
+def nonconform_random(world: dict[str, Any], alpha: float) -> Any:
+    """As above, pruned by one random number for all, which keeps at least as much."""
+    return nonconform(world, alpha, "HOMOGENEOUS")
 
 
 def mapie(world: dict[str, Any], alpha: float) -> Any:
@@ -46,15 +54,16 @@ def mapie(world: dict[str, Any], alpha: float) -> Any:
     return controller.predict(world["risk"][asked]).astype(bool)
 
 
-def main(rule: str, given: str, answer: str, alpha: str) -> None:
-    release = {"nonconform": nonconform, "mapie": mapie}[rule]
+def main(rule: str, given: str, answer: str, *alphas: str) -> None:
+    release = {"nonconform": nonconform, "nonconform, random": nonconform_random, "mapie": mapie}[rule]
     with np.load(given) as stored:
         arrays = {name: stored[name] for name in stored.files}
-    found = np.zeros(len(arrays["draw"]), dtype=bool)
+    found = np.zeros((len(alphas), len(arrays["draw"])), dtype=bool)
     for draw in np.unique(arrays["draw"]):
         rows = np.flatnonzero(arrays["draw"] == draw)
         world = {name: column[rows] for name, column in arrays.items()}
-        found[rows[world["candidate"]]] = release(world, float(alpha))
+        for place, alpha in enumerate(alphas):
+            found[place, rows[world["candidate"]]] = release(world, float(alpha))
     np.savez(answer, released=found)
 
 
