@@ -1,12 +1,13 @@
 # Everything a newcomer or CI types. Needs Python 3.11+ and make; the rest is installed into .venv.
 PYTHON ?= python3
+PYTHON312 ?= python3.12
 VENV := .venv
 BIN := $(VENV)/bin
 BASELINES := .venv-baselines
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-full lint types house bench evidence evidence-check benchmark pictures baselines reproduce docs examples wheel clean
+.PHONY: demo test test-full lint types house bench evidence evidence-check benchmark pictures baselines nonconform peers reproduce docs examples wheel clean
 
 demo: $(VENV)/.demo
 	$(BIN)/safeimpute demo
@@ -63,8 +64,19 @@ reproduce: $(VENV)/.test $(BASELINES)/.done
 	$(BIN)/safeimpute reproduce out/pbc.parquet --target cholesterol --tolerance 20% --fdr 0.2 --unit mg/dL \
 	  --protocol mayo --force -o out/reproduced
 
-# HyperImpute and GAIN need older libraries: an environment of their own, pinned to the last package.
+# HyperImpute, PyPOTS, miceforest and MAPIE: an environment of their own, pinned to the last package. R's mice and
+# missForest come beside it: apt-get install r-base-core r-cran-mice r-cran-pan r-cran-randomforest
 baselines: $(BASELINES)/.done
+
+# nonconform, one of the rules of `selections`, needs Python 3.12 or later.
+nonconform:
+	$(PYTHON312) -m venv .venv-nonconform
+	PIP_CONSTRAINT= .venv-nonconform/bin/pip install --quiet nonconform==2.0.0
+
+# Packages of others beside `best` on the same splits; goes on where it stopped, and ends.
+peers: $(VENV)/.test $(BASELINES)/.done
+	$(LAB) evidence peers run
+	$(LAB) evidence peers write
 
 # The documentation site in out/site; a warning or a broken link is an error. Opens from files, without a network.
 docs: $(VENV)/.docs

@@ -150,6 +150,31 @@ def test_a_hanging_method_is_ended_with_all_it_started(tmp_path: Path, study: St
     assert not is_finished(folder, name, Limits(60, 8))  # with more time it is worth another try
 
 
+@pytest.mark.full
+@pytest.mark.usefixtures("fakes")
+def test_a_spent_budget_ends_the_run(tmp_path: Path, study: Study, visits: VisitArrays) -> None:
+    folder = open_study(tmp_path, study, visits)
+    cells = [CellName(seed, "hangs") for seed in (0, 1)]
+    began, limits = time.monotonic(), Limits(seconds=600, memory_gib=8, budget=6.0)
+    run_cells(folder, cells, limits)
+    assert time.monotonic() - began < 60
+    out = {"kind": "budget", "text": "out of its budget of 6 s for all splits", "limit": 6.0}
+    assert [read_cell(folder, name).content["error"] for name in cells] == [out, out]  # type: ignore[union-attr]
+    assert not (folder / "logs" / "hangs-1.log").exists()  # the second was never started
+    assert is_finished(folder, cells[0], limits)
+    assert not is_finished(folder, cells[0], Limits(600, 8, budget=60.0))
+    assert not is_finished(folder, cells[0], Limits(600, 8))
+
+
+def test_seconds_of_an_earlier_run_count_towards_the_budget(tmp_path: Path, study: Study, visits: VisitArrays) -> None:
+    folder = open_study(tmp_path, study, visits)
+    save_cell(folder, CellName(0, "mean"), {"error": None, "wall": 7.0}, {})
+    run_cells(folder, [CellName(0, "mean"), CellName(1, "mean")], Limits(60, 8, budget=5.0))
+    later = read_cell(folder, CellName(1, "mean"))
+    assert later is not None
+    assert later.failure["kind"] == "budget"
+
+
 def _sleepers(folder: Path) -> set[str]:
     """What hanging methods of this study started."""
     found = set()

@@ -18,6 +18,7 @@ from safeimpute_lab.methods.best import BestImputer, visible_targets
 from safeimpute_lab.methods.outside import OutsideMissing
 from safeimpute_lab.registry import METHODS, make_imputer
 
+PEERS = {name for name, method in METHODS.items() if method.module.endswith(".peers")}  # test_peers.py
 EFFORT = 0.001  # every method takes at least one round of training
 SLOW = {"csdi", "hyperimpute", "gain"}  # seconds per fit even so: `make test-full`
 HEAVY = {"grape", "transformer", "saits", "diffputer"} | SLOW  # their hard cases too
@@ -29,11 +30,11 @@ HARDSHIPS = ("all-missing and constant labs", "one patient", "no other lab")
 
 def methods(later: set[str]) -> pytest.MarkDecorator:
     """Every method, those in `later` only in the full suite; one that cannot run here is skipped and says why."""
-    marks = {name: [pytest.mark.full] if name in later else [] for name in METHODS}
-    for name, method in METHODS.items():
-        if missing := method.missing():
-            marks[name].append(pytest.mark.skip(reason=f"{name} needs {', '.join(missing)}"))
-    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name]) for name in METHODS])
+    marks = {name: [pytest.mark.full] if name in later else [] for name in METHODS if name not in PEERS}
+    for name, held in marks.items():
+        if missing := METHODS[name].missing():
+            held.append(pytest.mark.skip(reason=f"{name} needs {', '.join(missing)}"))
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=held) for name, held in marks.items()])
 
 
 @cache

@@ -100,9 +100,9 @@ def test_pandas_3_is_refused_at_the_start(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_workers_errors_carry_no_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = '__version__ = "2.3.3"\ndef read_parquet(path):\n    raise ValueError("cannot convert 3.25 of 4711")\n'
+    source = '__version__ = "2.3.3"\ndef DataFrame(table):\n    raise ValueError("cannot convert 3.25 of 4711")\n'
     with_pandas(tmp_path, monkeypatch, source)
-    with pytest.raises(OutsideFailed, match="ValueError in read_parquet, line 3") as raised:
+    with pytest.raises(OutsideFailed, match="ValueError in DataFrame, line 3") as raised:
         complete_target("gain", TABLE, {}, seed=0)
     assert "4711" not in str(raised.value)
 

@@ -22,6 +22,7 @@ RUNNERS = {
     "floor": "studies.floor",
     "rows": "studies.rows_curve",
     "dacmi": "studies.dacmi",
+    "selections": "studies.selections",
     "speed draws": "speed.draws",
     "speed effort": "speed.effort",
     "speed export": "speed.export",
@@ -40,6 +41,7 @@ RUNNERS = {
     "evidence tables": "evidence.benchmark_data",
     "evidence cells": "evidence.benchmark_cells",
     "evidence pack": "evidence.pack_cells",
+    "evidence peers": "evidence.peers",
     "evidence promises": "evidence.promise_cost",
     "evidence reproduced": "evidence.reproduced_page",
 }

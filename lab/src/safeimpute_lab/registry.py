@@ -44,13 +44,14 @@ class Method:
     needs: tuple[str, ...] = ()  # modules that must be importable
     outside: bool = False  # runs in the baselines environment
     stops: bool = False  # decides by validation values when to stop; any other method learns from them too
+    in_r: tuple[str, ...] = ()  # R's packages it needs
 
     def missing(self) -> list[str]:
         """What must be installed before the method can run here."""
         from safeimpute_lab.methods import outside
 
         absent = [name for name in self.needs if importlib.util.find_spec(name) is None]
-        return absent + (outside.missing() if self.outside else [])
+        return absent + (outside.missing() if self.outside else []) + outside.missing_in_r(*self.in_r)
 
     def make(self, effort: float = 1.0) -> Imputer:
         """The method with its published settings; `effort` below one trains for fewer rounds."""
@@ -61,10 +62,16 @@ class Method:
 
 
 def _baseline(
-    module: str, factory: str, summary: str, *needs: str, outside: bool = False, stops: bool = False
+    module: str,
+    factory: str,
+    summary: str,
+    *needs: str,
+    outside: bool = False,
+    stops: bool = False,
+    in_r: tuple[str, ...] = (),
 ) -> Method:
     where = f"safeimpute_lab.methods.{module}"
-    return Method(where, factory, summary, needs, outside, stops)
+    return Method(where, factory, summary, needs, outside, stops, in_r)
 
 
 METHODS: dict[str, Method] = {
@@ -91,6 +98,15 @@ METHODS: dict[str, Method] = {
     "lightgbm": _baseline(
         "boosted_lags", "BoostedLags", "gradient-boosted trees on lag features", "lightgbm", stops=True
     ),
+    "pypots-saits": _baseline("peers", "PyPotsSaits", "PyPOTS's SAITS", "torch", outside=True, stops=True),
+    "pypots-brits": _baseline("peers", "PyPotsBrits", "PyPOTS's BRITS", "torch", outside=True, stops=True),
+    "pypots-csdi": _baseline("peers", "PyPotsCsdi", "PyPOTS's CSDI", "torch", outside=True),
+    "pypots-helix": _baseline("peers", "PyPotsHelix", "PyPOTS's HELIX", "torch", outside=True, stops=True),
+    "pypots-csai": _baseline("peers", "PyPotsCsai", "PyPOTS's CSAI", "torch", outside=True, stops=True),
+    "miceforest": _baseline("peers", "MiceForest", "chained LightGBM, mean matching", "torch", outside=True),
+    "r-mice": _baseline("peers", "r_mice", "R's mice, predictive mean matching", "torch", in_r=("mice",)),
+    "r-mice-2l": _baseline("peers", "r_mice_two_levels", "R's mice, two levels", "torch", in_r=("mice", "pan")),
+    "r-missforest": _baseline("peers", "r_missforest", "R's missForest", "torch", in_r=("missForest",)),
     "paper": Method("safeimpute.learning.paper.gcn", "GcnImputer", SYSTEMS["paper"], ("torch",), stops=True),
     "best": Method("safeimpute_lab.methods.best", "BestImputer", SYSTEMS["best"], ("torch", "lightgbm")),
 }

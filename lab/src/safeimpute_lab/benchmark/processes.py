@@ -21,10 +21,11 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Limits:
-    """What one cell may use."""
+    """What one cell may use, and what one method may over all its cells."""
 
     seconds: float
     memory_gib: float
+    budget: float | None = None  # seconds of one method; so that a run ends
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def is_finished(folder: Path, name: CellName, limits: Limits) -> bool:
     if cell is None or not cell.failed:
         return cell is not None
     error = cell.failure
-    allowed = {"time": limits.seconds, "memory": limits.memory_gib}.get(error["kind"])
+    allowed = {"time": limits.seconds, "memory": limits.memory_gib, "budget": limits.budget}.get(error["kind"])
     return allowed is not None and error["limit"] is not None and allowed <= error["limit"]
 
 
@@ -83,7 +84,7 @@ def run_cells(
 ) -> None:
     """Run every cell that is not finished, at most `jobs` at a time, in the order given."""
     waiting = [name for name in cells if not is_finished(folder, name, limits)]
-    clock = _Clock(folder, cells, jobs)
+    clock, budgets = _Clock(folder, cells, jobs), _Budgets(folder, cells, limits.budget)
     running: list[RunningCell] = []
     looked = time.monotonic()
     _sweep(folder)
@@ -91,14 +92,14 @@ def run_cells(
         while waiting or running:
             while waiting and len(running) < jobs:
                 name = waiting.pop(0)
-                if not _cannot_run(folder, name):
+                if not _cannot_run(folder, name) and not budgets.spent(name):
                     running.append(_start(folder, name, device, jobs))
                 watch(clock.status(running, waiting))
             time.sleep(POLL_SECONDS)
             if time.monotonic() - looked > WATCH_SECONDS:
                 looked = time.monotonic()
                 watch(clock.status(running, waiting))
-            running = [each for each in running if not _ended(folder, each, limits)]
+            running = [each for each in running if not _ended(folder, each, limits, budgets)]
     finally:
         for each in running:
             _kill(_family(each.process.pid))
@@ -132,15 +133,21 @@ def _start(folder: Path, name: CellName, device: str, jobs: int) -> RunningCell:
     return RunningCell(name, process)
 
 
-def _ended(folder: Path, cell: RunningCell, limits: Limits) -> bool:
+def _ended(folder: Path, cell: RunningCell, limits: Limits, budgets: "_Budgets") -> bool:
     """Look at a running cell once: end it where it broke a limit, and see to it that its result is there."""
     if cell.process.poll() is not None:
         _account_for(folder, cell)
+        budgets.add(cell)
         return True
     family = _family(cell.process.pid)
     held = cell.held(family)
     if cell.seconds > limits.seconds:
         _stop(folder, cell, family, "time", f"stopped after {limits.seconds:,.0f} s", limits.seconds)
+        budgets.add(cell)
+        return True
+    if budgets.over(cell):
+        _stop(folder, cell, family, "budget", budgets.words, limits.budget)
+        budgets.add(cell)
         return True
     if held > limits.memory_gib * GIB:
         text = f"stopped: needed more than {limits.memory_gib:g} GiB"
@@ -177,7 +184,7 @@ def _account_for(folder: Path, cell: RunningCell) -> None:
         save_cell(folder, cell.name, content)
 
 
-def _stop(folder: Path, cell: RunningCell, family: Iterable[int], kind: str, text: str, limit: float) -> None:
+def _stop(folder: Path, cell: RunningCell, family: Iterable[int], kind: str, text: str, limit: float | None) -> None:
     _kill(family)
     cell.process.wait()
     shutil.rmtree(_scratch(folder, cell.name), ignore_errors=True)
@@ -223,6 +230,38 @@ def _kill(family: Iterable[int]) -> None:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
+
+
+class _Budgets:
+    """Seconds each method has used, those of an earlier run included; once a budget is spent the method has no more."""
+
+    def __init__(self, folder: Path, cells: Sequence[CellName], budget: float | None) -> None:
+        self.folder, self.budget = folder, budget
+        self.words = f"out of its budget of {budget:,.0f} s for all splits" if budget else ""
+        self.used: dict[str, float] = {}
+        for name in cells:
+            cell = read_cell(folder, name)
+            if cell is not None:
+                stopped = cell.failure["limit"] or 0.0 if cell.failed and cell.failure["kind"] == "time" else 0.0
+                self._use(name.method, stopped if cell.failed else cell.content["wall"])
+
+    def spent(self, name: CellName) -> bool:
+        """Whether a method may start no other cell; this one is then recorded as such."""
+        if self.budget is None or self.used.get(name.method, 0.0) < self.budget:
+            return False
+        save_failure(self.folder, name, "budget", self.words, self.budget)
+        return True
+
+    def over(self, cell: RunningCell) -> bool:
+        """Whether a running cell has used up what was left."""
+        return self.budget is not None and self.used.get(cell.name.method, 0.0) + cell.seconds > self.budget
+
+    def add(self, cell: RunningCell) -> None:
+        """What an ended cell has used."""
+        self._use(cell.name.method, cell.seconds)
+
+    def _use(self, method: str, seconds: float) -> None:
+        self.used[method] = self.used.get(method, 0.0) + seconds
 
 
 class _Clock:

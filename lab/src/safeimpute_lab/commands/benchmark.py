@@ -30,6 +30,9 @@ def benchmark(
     repartitions: Annotated[int, typer.Option(min=1, help="Calibration/test draws per fit.")] = REDRAWN,
     time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds one method may take on one split.")] = 14_400,
     memory: Annotated[float, typer.Option(min=0.1, help="GiB one method may hold.")] = 16.0,
+    budget_seconds: Annotated[
+        float | None, typer.Option(min=1.0, help="Seconds one method may take over all splits; then it is left out.")
+    ] = None,
     finished_only: Annotated[
         bool, typer.Option("--finished-only", help="Run nothing: show what is finished so far.")
     ] = False,
@@ -78,7 +81,7 @@ def benchmark(
     cells = open_study(work or folder / "work", study, table.arrays)
     if not finished_only:
         with shown_progress(quiet) as progress:
-            limits = Limits(time_limit, memory)
+            limits = Limits(time_limit, memory, budget_seconds)
             run_cells(cells, field.cells(), limits, device, jobs, shown_cells(progress, field.seeds))
     result: BenchmarkResult = {
         "target": settings.target,

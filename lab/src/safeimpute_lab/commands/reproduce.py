@@ -46,6 +46,9 @@ def reproduce(
     ] = 100,
     time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds one method may take on one split.")] = 14_400,
     memory: Annotated[float, typer.Option(min=0.1, help="GiB one method may hold.")] = 16.0,
+    budget_seconds: Annotated[
+        float | None, typer.Option(min=1.0, help="Seconds one method may take over all splits; then it is left out.")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="How many methods run at a time.")] = 1,
     finished_only: Annotated[
         bool, typer.Option("--finished-only", help="Run nothing: show what is finished so far.")
@@ -84,7 +87,7 @@ def reproduce(
         with shown_progress(quiet) as progress:
             watch = shown_cells(progress, seeds)
             device = resolve_device(settings.device)
-            run_cells(cells, cells_of(seeds, names), Limits(time_limit, memory), device, jobs, watch)
+            run_cells(cells, cells_of(seeds, names), Limits(time_limit, memory, budget_seconds), device, jobs, watch)
     told = (settings.target, settings.tolerance, names)
     result: Reproduction = {
         "protocol": chosen.name,
