@@ -90,16 +90,14 @@ def _against(good: Cells) -> list[str]:
         if found := _shared(good, BEST, name):
             splits, wins, losses = _compared(found)
             ours, theirs = ([pair[place] for pairs in found.values() for pair in pairs] for place in (0, 1))
-            cost = [
-                _both(ours, theirs, lambda cell, key=key: float(cell[key])) for key in ("seconds", "processor", "mib")
-            ]
+            cost = [_both(ours, theirs, key) for key in ("processor", "mib")]
             rows.append([f"`{name}`", f"{len(found)} ({splits})", _ratio(found), str(wins), str(losses), *cost])
     head = ["package", "data sets (splits)", "MAE of `best` / its", "`best` better", "worse"]
-    head += ["seconds, its / `best`", "processor seconds", "MiB"]
+    head += ["processor seconds, its / `best`", "MiB"]
     note = (
         "\nBetter and worse: data sets whose paired difference over splits exceeds two standard errors (one split: "
-        "neither). `mice` is scikit-learn's `IterativeImputer`. Seconds are of a busy machine, processor seconds "
-        "hardly moved by that.\n"
+        "neither). `mice` is scikit-learn's `IterativeImputer`. Seconds are of the processor, children's included: the "
+        "machine was shared.\n"
     )
     return [*_table(head, rows), note] if rows else ["Nothing was run yet.\n"]
 
