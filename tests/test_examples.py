@@ -15,7 +15,7 @@ def test_every_script_is_an_example_and_stands_on_the_page() -> None:
     page = (ROOT / "docs/examples.md").read_text(encoding="utf-8")
     scripts = {str(path.relative_to(ROOT / "examples")) for path in (ROOT / "examples").rglob("*.py")}
     assert scripts - {"looks.py"} == {example.script for example in EXAMPLES.values()}
-    assert len(EXAMPLES) == 8
+    assert len(EXAMPLES) == 9
     for example in EXAMPLES.values():
         assert f'--8<-- "examples/{example.script}"' in page
         if example.figure:
@@ -37,6 +37,7 @@ SAID = {
     "omop": r"274 rows of provenance",
     "nightly": r"Released values by month",
     "groups": r"also within each group by history",
+    "decisions": r"lost to errors, each counted by its cost",
     "draws_pooling": r"20 draws, pooled +\d",
     "r": r"log cholesterol, pooled over 20 tables|Rscript is not on the path",
     "is_my_promise_valid": r"within level \+ 3 SE",

@@ -32,6 +32,7 @@ EXAMPLES = {
     "omop": Example("omop.py", data="omop_synthea27nj", figure="omop.png"),
     "nightly": Example("nightly/run.py", ("--quick", "--patients", "1500")),
     "groups": Example("groups.py", figure="groups.png"),
+    "decisions": Example("decisions.py", figure="decisions.png"),
     "draws_pooling": Example("draws_pooling.py", figure="draws_pooling.png"),
     "r": Example("r/write_for_r.py", figure="r.png"),
     "is_my_promise_valid": Example("is_my_promise_valid.py", figure="is_my_promise_valid.png"),

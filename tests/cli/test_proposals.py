@@ -22,6 +22,8 @@ GERMAN = """Patient;Datum;HbA1c (%);chol_mmol;Kreatinin;Status;Visit_No;Fallnumm
 1;12.05.2024;6,3;5,5;verdünnt;0;2;F4;;Quixote;M;88
 """
 
+LONG = [(n, test, each) for n in range(80) for test, each in (("HbA1c", 7), ("Glucose", 105))[: 1 + n % 2]]
+
 
 def check(*asked: str) -> str:
     said = CliRunner().invoke(app, ["check", *asked])
@@ -102,6 +104,21 @@ def test_dates_are_proposed_only_where_they_say_it(dates: list[str], words: str,
     rows = "".join(f"p{place},{date},7.{place}\n" for place, date in enumerate(dates))
     (tmp_path / "v.csv").write_text("subject_id,time,hba1c\n" + rows, encoding="utf-8")
     assert words in check(str(tmp_path / "v.csv"))
+
+
+@pytest.mark.parametrize("called", ["Collected", "Specimen Taken", "Gemessen am"])
+def test_times_are_known_by_their_shape_too(called: str, tmp_path: Path) -> None:
+    """A long export whose only dates stand under any name; a birth is no visit."""
+    rows = [f"{n // 8:05},195{n % 9}-01-01,2024-0{n % 8 + 1}-11 08:15,{test},{each + n % 5}" for n, test, each in LONG]
+    text = "\n".join([f"MRN,DOB,{called},Test,Result", *rows])
+    (tmp_path / "labs.csv").write_text(text, encoding="utf-8")
+    asked = ("--target", "hba1c", "--tolerance", "1", "--json", str(tmp_path / "check.json"))
+    said = check(str(tmp_path / "labs.csv"), *asked)
+    assert "made 80 visits" in said, said
+    found = json.loads((tmp_path / "check.json").read_text())
+    assert (f"{called}=time" in found["command"]) == (called != "Collected")
+    again = CliRunner().invoke(app, ["check", *shlex.split(found["command"])[2:]])
+    assert "10 patients" in again.output, again.output
 
 
 def test_a_refusal_lists_every_fault(tmp_path: Path) -> None:

@@ -223,6 +223,17 @@ def test_run_and_check_say_how_many(visits: pl.DataFrame, tmp_path: Path) -> Non
     assert "beyond a limit" in said.lower()
 
 
+@pytest.mark.parametrize("apart", [False, True], ids=["in the cell", "beside it"])
+def test_filled_in_they_count_as_measured(apart: bool, visits: pl.DataFrame) -> None:
+    """However a limit is written, nobody is told that its result was imputed or is missing."""
+    table = censored(visits)
+    table = with_limits(table, ["hba1c"]).with_columns(pl.col("hba1c").cast(pl.Float64)) if apart else table
+    full = fit_visits(table).transform(table, fill="all")
+    assert full["hba1c__measured"].to_list() == visits["hba1c"].is_not_null().to_list()
+    below = (visits["hba1c"] < 5.6).fill_null(False)
+    assert set(full["hba1c"].filter(below)) == ({None} if apart else {"<5.6"})
+
+
 @pytest.mark.parametrize("written", ["limit", "word"])
 def test_a_release_answers_for_what_a_limit_leaves_open(written: str, visits: pl.DataFrame) -> None:
     """Below `<5.6` any value may be: what is imputed there may be off. Of a word (`see comment`) nothing is known."""

@@ -172,7 +172,7 @@ def _print_lab(name: str, lab: "LabCheck") -> None:
     from safeimpute.machine.progress import in_words
 
     unit = f" ({lab['unit']})" if lab["unit"] else ""
-    beyond = f", {lab['beyond_limit']:,} results beyond a limit (<, >) set aside" if lab["beyond_limit"] else ""
+    beyond = f", {lab['beyond_limit']:,} results beyond a limit (<, >)" if lab["beyond_limit"] else ""
     beyond += "".join(f", {rows:,} {kind}" for kind, rows in lab["words"].items())
     typer.echo(
         f"\n{name}{unit}: measured at {lab['measured']:,} visits of {lab['patients']:,} patients, missing at "

@@ -59,6 +59,6 @@ def join(
     from safeimpute.report.sites_figure import draw_sites
 
     found = join_files(model, sums, out, keys=keys, force=force)
-    draw_sites(out)
+    drawn = f"; picture: {out / 'sites.png'}" if draw_sites(out) else ""
     if not quiet:
-        typer.echo("\n".join([*found.words, f"Model: {out / 'model'}; picture: {out / 'sites.png'}"]))
+        typer.echo("\n".join([*found.words, f"Model: {out / 'model'}{drawn}"]))

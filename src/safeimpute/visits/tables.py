@@ -1,6 +1,8 @@
 """Tables at the border: files and any dataframe in, the same kind of dataframe out; polars inside."""
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -14,7 +16,7 @@ from safeimpute.visits.checks import numbers, refuse_patterns
 from safeimpute.visits.columns import coded, in_words
 from safeimpute.visits.files.excel import write_excel
 from safeimpute.visits.files.opened import open_table
-from safeimpute.visits.limits import with_limits
+from safeimpute.visits.limits import HIGH, LOW, with_limits
 
 # What a spreadsheet may take for the start of a formula, in its full-width and small forms too.
 STARTS = r"[=+\-@\u{FF1D}\u{FF0B}\u{FF0D}\u{FF20}\u{2212}\u{FE62}\u{FE63}\u{FE66}\u{FE6B}]"
@@ -175,7 +177,8 @@ def fill_in(
     there = imputed.is_not_null()
     flags = {f"{lab}_released": there}
     if promised is not None:
-        flags = {f"{lab}__measured": ~there & frame[lab].is_not_null(), f"{lab}__promised": pl.Series(promised) & there}
+        measured = frame[lab].is_not_null() | _beyond_a_limit(frame, lab)
+        flags = {f"{lab}__measured": ~there & measured, f"{lab}__promised": pl.Series(promised) & there}
     if taken := [name for name in flags if name in frame.columns]:
         raise VisitsError(f"the table already has a column {taken[0]!r}, which transform would overwrite. Rename it.")
     frame = coded(frame, lab, words)
@@ -184,6 +187,12 @@ def fill_in(
     if exact.null_count() > frame[lab].null_count():
         filled = frame[lab].cast(pl.String).zip_with(imputed.is_null(), imputed.cast(pl.String))
     return in_words(frame.with_columns(filled.alias(lab), **flags), [lab], words)
+
+
+def _beyond_a_limit(frame: pl.DataFrame, lab: str) -> pl.Series:
+    """Where LAB__low or LAB__high stands beside an empty cell: a result all the same."""
+    ends = [frame[lab + end].is_not_null() for end in (LOW, HIGH) if lab + end in frame.columns]
+    return reduce(or_, ends, pl.Series([False]).new_from_index(0, len(frame)))
 
 
 def write_table(table: pl.DataFrame, path: Path) -> None:

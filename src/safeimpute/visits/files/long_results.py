@@ -23,35 +23,41 @@ from safeimpute.visits.limits import DECIMAL_COMMA, HIGH, LOW, UNDETECTED, kinds
 
 # What exports call the columns, in normal spelling; the first that is there counts.
 PATIENTS = (
-    "subjectid",
-    "patientid",
-    "personid",
-    "mrn",
-    "patient",
-    "subject",
-    "recordid",
-    "usubjid",
-    "pid",
-    "patnr",
-    "id",
-)
+    "subjectid", "patientid", "personid", "mrn", "patient", "subject", "recordid", "usubjid", "pid", "patnr",
+    "patientnumber", "patientno", "patientmrn", "patientennummer", "id",
+)  # fmt: skip
 TIMES = (
     "time", "charttime", "collectiontime", "specimendatetime", "drawn", "datetime", "effectivedatetime", "lbdtc",
-    "measurementdatetime", "measurementdate", "collectiondate", "labdate", "date", "datum", "resulttime", "resultdate",
+    "measurementdatetime", "measurementdate", "collectiondate", "collectiondatetime", "collecteddatetime",
+    "collecteddate", "collectedtime", "collected", "collectedat", "drawdate", "drawtime", "drawnat", "sampledate",
+    "sampletime", "specimendate", "specimencollected", "specimencollectiondate", "specimentakentime", "observationdate",
+    "observationdatetime", "testdate", "labdate", "entnahmedatum", "abnahmedatum", "probendatum", "date", "datum",
+    "resulttime", "resultdate",
 )  # fmt: skip
 KNOWN_TIMES = ("storetime", "resultedtime", "reporttime", "verifiedtime", "availabletime", "resulttime")
 CODES = (
     "loinc", "loinccode", "itemid", "measurementconceptid", "code", "testcode", "lbtestcd", "lbloinc", "test",
     "testname", "analyte", "parameter", "labname", "lab", "component", "lbtest", "label", "analysis", "name",
-    "variable", "untersuchung",
+    "variable", "untersuchung", "componentname", "labtest", "testdescription",
 )  # fmt: skip
 RESULTS = (
     "result", "value", "resultvalue", "valuesourcevalue", "lborres", "ergebnis", "wert", "valuenum", "valueasnumber",
-    "numericresult", "valuenumeric", "lbstresn",
+    "numericresult", "valuenumeric", "lbstresn", "resulttext", "testresult", "ordvalue", "messwert",
 )  # fmt: skip
 NUMBERS = ("valuenum", "valueasnumber", "numericresult", "valuenumeric", "lbstresn")  # beside a result as text
 OPERATORS = {4171756: "<", 4171754: "<=", 4172704: ">", 4171755: ">="}  # OMOP's, in operator_concept_id
-UNITS = ("unit", "units", "valueuom", "uom", "unitsourcevalue", "lborresu", "lbstresu", "resultunit", "einheit")
+UNITS = (
+    "unit",
+    "units",
+    "valueuom",
+    "uom",
+    "unitsourcevalue",
+    "lborresu",
+    "lbstresu",
+    "resultunit",
+    "referenceunit",
+    "einheit",
+)
 ELAPSED = r"^\d{1,4}:[0-5]\d$"  # hours and minutes since some start
 MICROSECONDS = 86_400_000_000  # of a day
 MOST_LABS = 300

@@ -52,6 +52,7 @@ LEFT_OUT = {
     "status or outcome": r"(vital_?)?status|length_of_stay|(.*_)?(outcome|death|died|dead|deceased|mortality|expired|"
     r"endpoint|event|transplant|readmi[a-z]*|discharge_disposition|los)(_.*)?",
 }
+BIRTH = r"birth|dob|geb"
 SLASHED = r"^(\d{1,2})([/.-])(\d{1,2})[/.-]\d{4}"
 
 
@@ -96,11 +97,12 @@ def propose(
     except SafeImputeError as error:
         found.find("", str(error))
         return found
-    long = long_columns(raw, subject, time)
     _decimal(raw, found)
     if not ONLY_REDCAP.isdisjoint(raw.columns):
         found.find("", "a REDCap export: events and instances become visits")
         return found
+    raw = _times_by_shape(raw, time, found)
+    long = long_columns(raw, subject, time)
     if long is not None:
         found.find("", "one row per result: made visits by day (--window says otherwise)")
         _date_format(raw[long.time], found)
@@ -165,6 +167,26 @@ def _keys(raw: pl.DataFrame, subject: str, time: str, found: Proposal) -> pl.Dat
             found.find(theirs, f"the column of {what}, by its name", f"--columns '{theirs}={ours}'")
             raw = raw.rename({theirs: ours})
     return raw
+
+
+def _times_by_shape(raw: pl.DataFrame, time: str, found: Proposal) -> pl.DataFrame:
+    """Where no column is called as times are, the only one of dates, but for births."""
+    if time in raw.columns or not {*TIMES, *MORE_TIMES}.isdisjoint(map(normal_name, raw.columns)):
+        return raw
+    dated = [name for name in raw.columns if not re.search(BIRTH, name.lower()) and _of_dates(raw[name])]
+    if len(dated) != 1:
+        return raw
+    found.columns[dated[0]] = time
+    found.find(dated[0], "the only column of dates", f"--columns '{dated[0]}={time}'")
+    return raw.rename({dated[0]: time})
+
+
+def _of_dates(column: pl.Series) -> bool:
+    """Whether most of a column's entries have the form of a date."""
+    if not is_text(column):
+        return column.dtype.is_temporal()
+    text = column.cast(pl.String).str.strip_chars().replace("", None).drop_nulls()
+    return len(text) > 0 and (text.str.contains(YEAR_FIRST) | text.str.contains(SLASHED)).mean() > 0.5  # type: ignore[operator]
 
 
 def _date_format(column: pl.Series, found: Proposal) -> None:
