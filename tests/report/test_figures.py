@@ -42,6 +42,27 @@ def test_run_figures_are_written(run_folder: Path) -> None:
     assert {path.name for path in run_folder.iterdir()} == {"summary.json", "run.json", "figures"}
 
 
+def test_another_lab_of_a_run_has_the_figures_it_would_have_alone(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Figures of the same data are drawn once, the others for each lab; of other data all are drawn."""
+    alone = {path.name: path.read_bytes() for path in draw_figures(run_folder)}
+    lab = tmp_path / "lab"
+    lab.mkdir()
+    (lab / "summary.json").write_bytes((run_folder / "summary.json").read_bytes())
+    drawn: list[str] = []
+    save = figures.save
+    monkeypatch.setattr(figures, "save", lambda *asked: drawn.append(asked[2]) or save(*asked))
+    assert {path.name: path.read_bytes() for path in draw_figures(lab, run_folder)} == alone
+    assert set(drawn) == RUN - DATA
+    summary = json.loads((lab / "summary.json").read_text())
+    summary["data"]["patients"] += 1
+    (lab / "summary.json").write_text(json.dumps(summary))
+    drawn.clear()
+    draw_figures(lab, run_folder)
+    assert set(drawn) == RUN
+
+
 def test_evaluation_figures_are_written(evaluation_folder: Path) -> None:
     _check(draw_figures(evaluation_folder), DATA | ERRORS)
 

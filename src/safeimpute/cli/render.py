@@ -20,7 +20,8 @@ def figures(run_dir: AnyFolder, quiet: opt.Quiet = False) -> None:
     from safeimpute.report.figures import draw_figures
     from safeimpute.report.run_folder import lab_folders
 
-    drawn = [path for folder in lab_folders(run_dir) for path in draw_figures(folder)]
+    first, *others = lab_folders(run_dir)
+    drawn = draw_figures(first) + [path for folder in others for path in draw_figures(folder, first)]
     if not quiet:
         typer.echo("\n".join(str(path) for path in drawn))
 

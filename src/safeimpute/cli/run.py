@@ -268,7 +268,8 @@ def write_labs(
             drawn = write_draws(own, drawn_run(lab, table, wanted.draws))
         part = imputations.filter(imputations["lab"] == name)
         second = name in second_looks
-        each[name] = write_outcome(own, results[name], lab.visits, part, origin, second_look=second)
+        beside = folder / places[next(iter(each))] if each else None
+        each[name] = write_outcome(own, results[name], lab.visits, part, origin, second_look=second, beside=beside)
     if alone:
         if wanted.filled:
             _write_filled(folder, imputer, table, wanted.filled, origin)
@@ -356,8 +357,9 @@ def write_outcome(
     origin: "Origin",
     *,
     second_look: bool,
+    beside: Path | None = None,
 ) -> "RunSummary":
-    """Write what one lab came to, and its report; returns the summary."""
+    """Write what one lab came to, and its report; returns the summary. `beside`: an earlier lab's folder."""
     from safeimpute.evaluation.release_profile import slider_grid
     from safeimpute.evaluation.summary import as_second_look, summarise_run
     from safeimpute.machine.looks_log import NOT_KEPT, state_folder
@@ -378,7 +380,7 @@ def write_outcome(
     _write_excel(folder, in_csv, origin)
     asked = result.calibrated
     write_review(folder, visits, asked.candidates, asked.question.set_aside, sliders)
-    draw_figures(folder)
+    draw_figures(folder, beside)
     write_report(folder)
     write_reporting(folder)
     return summary

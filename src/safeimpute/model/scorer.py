@@ -1,5 +1,6 @@
 """Scorer: a fitted model kept warm; tables of new visits in, imputation tables out, without refitting."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -83,14 +84,14 @@ class LabScorer:
         self, new: NewVisits, scored: Scored, without: Sequence[str], earlier: int
     ) -> tuple[pl.DataFrame, Account]:
         table = self.table(new, scored, scored.candidate)
-        withheld = table.filter(~pl.col("released"))["reason"].value_counts(sort=True)
+        withheld = Counter(scored.reason[scored.candidate & ~scored.released].tolist())
         account = self.account(
             without,
             earlier=earlier,
             visits=len(new.arrays),
             patients=int(new.arrays.patient[-1]) + 1,
-            released=int(table["released"].sum()),
-            withheld=dict(withheld.iter_rows()),
+            released=int(scored.released.sum()),
+            withheld=dict(withheld.most_common()),
             ignored=new.ignored,
             unknown_levels=new.unknown_levels,
         )

@@ -6,6 +6,8 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -72,12 +74,17 @@ def thousands(axes: Axes, *, x: bool = False) -> None:
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """PNG for slides, SVG for print; neither carries a date or a version."""
-    paths = []
-    for kind, tags in {"png": ("Software",), "svg": ("Date", "Creator")}.items():
-        path = folder / f"{name}.{kind}"
-        with finished_file(path) as partial, styled():
-            figure.savefig(partial, format=kind, dpi=DPI, metadata=dict.fromkeys(tags))
-            figure.set_layout_engine("none")  # laid out once, for all kinds
-        paths.append(path)
-    return paths
+    """PNG for slides, SVG for print; neither carries a date or a version.
+
+    `Figure.savefig` would draw each of them twice, the first time only to lay it out.
+    """
+    png, svg = (folder / f"{name}.{kind}" for kind in ("png", "svg"))
+    figure.set_dpi(DPI)
+    as_png: Any = FigureCanvasAgg(figure)
+    with finished_file(png) as partial, styled():
+        as_png.print_png(partial, metadata={"Software": None})
+    figure.set_layout_engine("none")  # laid out once, for both
+    as_svg: Any = FigureCanvasSVG(figure)
+    with finished_file(svg) as partial, styled():
+        as_svg.print_svg(partial, metadata={"Date": None, "Creator": None})
+    return [png, svg]

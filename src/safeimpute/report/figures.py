@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from shutil import copy
 from typing import TypedDict, cast
 
 from matplotlib.axes import Axes
@@ -60,25 +61,35 @@ class EvaluationContent(TypedDict):
     data: DataProfile
 
 
-def draw_figures(folder: Path) -> list[Path]:
+def draw_figures(folder: Path, beside: Path | None = None) -> list[Path]:
     """Draw what `summary.json` and `evaluation.json` of a folder hold into `figures/`; returns the files.
 
-    Where both are there, errors of an evaluation's test visits are shown rather than the run's own.
+    Where both are there, errors of an evaluation's test visits are shown rather than the run's own. `beside` is a
+    folder drawn before, of another lab of the same run: figures of the same data are copied from there.
     """
     figures: dict[str, Draw] = {}
+    copied: set[str] = set()
     if (folder / "summary.json").is_file():
-        figures |= _run_figures(read_summary(folder))
+        summary = read_summary(folder)
+        figures |= _run_figures(summary)
+        if beside is not None and read_summary(beside)["data"] == summary["data"]:
+            copied = set(data_figures.draw_all(summary["data"]))
     if (folder / "draws.json").is_file():
         figures["tipping_points"] = lambda: tipping_figure(folder)
     if (folder / "evaluation.json").is_file():
         text = (folder / "evaluation.json").read_text(encoding="utf-8")
         figures |= _evaluation_figures(cast("EvaluationContent", json.loads(text)))
+        copied = set()  # an evaluation shows its own data
     if not figures:
         raise OptionError(
             f"{folder} holds neither summary.json nor evaluation.json. Give the folder of a finished run or evaluation."
         )
     paths = []
     for name, draw in figures.items():
+        if beside is not None and name in copied:
+            there = sorted((beside / "figures").glob(f"{name}.*"))
+            paths += [Path(copy(path, folder / "figures" / path.name)) for path in there]
+            continue
         with styled():
             figure = draw()
         if figure is not None:

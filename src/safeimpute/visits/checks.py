@@ -153,7 +153,7 @@ def _floats(column: pl.Series, purpose: str) -> FloatArray:
             "Labs are numbers or empty (or limits: <5): empty cells such as 'NA', or leave the column out with exclude"
             f"{', or give --decimal , if numbers have a comma' if commas else ''}."
         )
-    return values.fill_null(np.nan).to_numpy().astype(np.float64)
+    return values.to_numpy().astype(np.float64)  # NaN where null
 
 
 def require_same_clock(since: float | str | None, time: pl.Series) -> None:

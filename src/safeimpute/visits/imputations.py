@@ -76,8 +76,8 @@ def imputation_table(
         {
             "subject_id": subject,
             "time": time,
-            "lab": pl.repeat(lab, len(value), dtype=pl.String, eager=True),
-            "unit": pl.repeat(unit, len(value), dtype=pl.String, eager=True),
+            "lab": pl.Series([lab], dtype=pl.String).new_from_index(0, len(value)),
+            "unit": pl.Series([unit], dtype=pl.String).new_from_index(0, len(value)),
             "value": _finite(value),
             "lower": _finite(lower),
             "upper": _finite(upper),

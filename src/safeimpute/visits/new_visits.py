@@ -184,7 +184,8 @@ def _attributes(frame: pl.DataFrame, reading: Reading) -> tuple[list[FloatArray]
             columns += [np.full(len(frame), np.nan) for _ in levels]
             continue
         text = clean_text(frame[name])
-        columns += [(text == level).cast(pl.Float64).fill_null(np.nan).to_numpy() for level in levels]
-        if strange := int((~text.drop_nulls().is_in(levels)).sum()):
+        found = [(text == level).cast(pl.Float64).to_numpy() for level in levels]  # NaN where there is no text
+        columns += found
+        if strange := len(text) - text.null_count() - int(sum(np.nansum(each) for each in found)):
             unknown[name] = strange
     return columns, unknown

@@ -119,14 +119,22 @@ class Shown:
     own_design: FloatArray  # visits x own visits x regressors
     own_target: FloatArray
 
+    def left_open(self, variances: Variances) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """What the own visits leave of regressors and target, and its variances."""
+        weights, variance = self.own.weights(variances)
+        x: FloatArray = self.design - (weights[:, None, :] @ self.own_design)[:, 0]
+        return x, self.target - (weights * self.own_target).sum(axis=1), variance
+
     def regress(self, variances: Variances) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Ridge regression of what the own visits leave open; its coefficients, residuals and variances."""
-        weights, variance = self.own.weights(variances)
-        x = self.design - (weights[:, None, :] @ self.own_design)[:, 0]
-        y = self.target - (weights * self.own_target).sum(axis=1)
-        weighted = x / variance[:, None]
-        coefficients = np.linalg.solve(weighted.T @ x + RIDGE * np.eye(x.shape[1]), weighted.T @ y)
+        x, y, variance = self.left_open(variances)
+        coefficients = np.linalg.solve(*_normal_equations(x, y, variance))
         return coefficients, y - x @ coefficients, variance
+
+
+def _normal_equations(x: FloatArray, y: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
+    weighted = x / variance[:, None]
+    return weighted.T @ x + RIDGE * np.eye(x.shape[1]), weighted.T @ y
 
 
 def fit_course(
@@ -136,8 +144,7 @@ def fit_course(
     rows = np.flatnonzero(~np.isnan(target))
     if len(rows) > ROWS_TO_FIT:
         rows = np.sort(rng.choice(rows, ROWS_TO_FIT, replace=False))
-    found, visible = _own_visits(time, own, rows), np.nan_to_num(target)
-    shown = Shown(found, design[rows], visible[rows], design[found.there], visible[found.there])
+    shown = _shown(design, target, time, own, rows)
     unit = _typical_gap(time, own, rows)
 
     def variances(logs: FloatArray) -> Variances:
@@ -153,6 +160,20 @@ def fit_course(
     best = variances(minimize(loss, np.zeros(3), method="Nelder-Mead", options=options).x)
     coefficients, residual, variance = shown.regress(best)
     return Course(best.scaled(float(np.mean(residual**2 / variance)) + 1e-12), coefficients)
+
+
+def information(
+    course: Course, design: FloatArray, target: FloatArray, time: FloatArray, own: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Normal equations of the fitted course's regression, from the visible targets or every so many of them."""
+    rows = np.flatnonzero(~np.isnan(target))
+    shown = _shown(design, target, time, own, rows[:: max(1, -(-len(rows) // ROWS_TO_FIT))])
+    return _normal_equations(*shown.left_open(course.variances))
+
+
+def _shown(design: FloatArray, target: FloatArray, time: FloatArray, own: IntArray, rows: IntArray) -> Shown:
+    found, visible = _own_visits(time, own, rows), np.nan_to_num(target)
+    return Shown(found, design[rows], visible[rows], design[found.there], visible[found.there])
 
 
 def _typical_gap(time: FloatArray, own: IntArray, rows: IntArray) -> float:

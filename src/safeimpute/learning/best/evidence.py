@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from safeimpute.learning.best.course import Course, Predicted, fit_course, predict_course
 from safeimpute.learning.best.joint import Joint, Table, predict_joint
 from safeimpute.learning.best.joint_fit import fit_joint
+from safeimpute.learning.best.partners import choose_partners
 from safeimpute.learning.best.record import (
     Analogues,
     Panel,
@@ -51,6 +52,7 @@ class Source:
     units: Units
     course: Course
     joint: Joint
+    partners: IntArray  # places, among the labs other than the target, of those the joint course is told of
     panel: Panel
     target: int  # column of the labs
     own_each_way: int  # visible targets of the patient looked at before the visit, and after it
@@ -97,9 +99,18 @@ def learn_source(visits: VisitArrays, settings: BestSettings, rng: np.random.Gen
     course = fit_course(design, record.target, visits.time, own, rng)
     regression = (design * course.coefficients).sum(axis=1)
     panel = fit_panel(record, regression, settings.panel_visits, settings.analogues, rng)
-    joint = fit_joint(_table(record, design, own), rng.spawn(1)[0])
+    partners = choose_partners(course, design, record.target, visits.time, own, len(visits.other_labs))
+    joint = fit_joint(_table(record, design, own, partners), rng.spawn(1)[0])
     return Source(
-        units, course, joint, panel, visits.target, settings.own_each_way, settings.analogues, past_only=past_only
+        units,
+        course,
+        joint,
+        partners,
+        panel,
+        visits.target,
+        settings.own_each_way,
+        settings.analogues,
+        past_only=past_only,
     )
 
 
@@ -171,7 +182,7 @@ def _carried(record: Record, source: Source, rows: IntArray, device: str) -> Car
     own = _own(record, source.own_each_way, past_only=source.past_only)
     design = _design(record, source.units)
     predicted = predict_course(source.course, design, record.target, record.visits.time, own, rows)
-    joint = predict_joint(source.joint, _table(record, design, own), rows)
+    joint = predict_joint(source.joint, _table(record, design, own, source.partners), rows)
     analogues = find_analogues(record, source.panel, source.analogues, rows, device)
     return Carried(rows, own[rows], predicted, joint, analogues)
 
@@ -183,21 +194,23 @@ def _own(record: Record, each_way: int, *, past_only: bool) -> IntArray:
     return nearest_own_visits(record.visits.patient, visible, each_way, after, known_from)
 
 
-def _table(record: Record, design: FloatArray, own: IntArray) -> Table:
-    """What the joint course is told: all labs at all visits, and around each visit every lab's nearest values."""
+def _table(record: Record, design: FloatArray, own: IntArray, partners: IntArray) -> Table:
+    """What the joint course is told: its labs at all visits, and around each visit every partner's nearest values."""
     visits = record.visits
-    other, target = visits.other_labs, visits.target
-    now = np.zeros_like(record.now)
-    gaps = [now, -record.previous_gap, record.following_gap, take(visits.time, own) - visits.time[:, None]]
+    target = int(np.searchsorted(visits.other_labs[partners], visits.target))
+    labs = np.delete(np.arange(len(partners) + 1), target)
+    now, last, following = (each[:, partners] for each in (record.now, record.previous, record.following))
+    since, until = record.previous_gap[:, partners], record.following_gap[:, partners]
+    gaps = [np.zeros_like(now), -since, until, take(visits.time, own) - visits.time[:, None]]
     return Table(
-        values=np.insert(record.now, target, record.target, axis=1),
+        values=np.insert(now, target, record.target, axis=1),
         person=np.column_stack([np.ones(len(record)), record.attributes]),
         design=design,
         patient=visits.patient,
         time=visits.time,
         target=target,
-        lab=np.r_[other, other, other, np.full(own.shape[1], target)],
-        told=np.hstack([record.now, record.previous, record.following]),
+        lab=np.r_[labs, labs, labs, np.full(own.shape[1], target)],
+        told=np.hstack([now, last, following]),
         away=np.hstack(gaps),
         own=own,
     )
