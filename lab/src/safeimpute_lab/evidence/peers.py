@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-CELLS = Path(__file__).parents[3] / "cells"
+CELLS = Path(__file__).parents[3] / "evidence"
 PEER_CELLS, SELECTION_CELLS = CELLS / "peers.jsonl", CELLS / "selections.jsonl"
 TEST_FRACTION = 0.2
 PACKAGES = {  # other people's, and our own writing of the same method
