@@ -21,7 +21,7 @@ from safeimpute.machine.files import plain_text, sha256_of
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-FORMAT = 8
+FORMAT = 9
 MANIFEST = "model.json"
 TENSORS = "arrays.safetensors"
 STATE = "state.json"
