@@ -4,7 +4,7 @@ import numpy as np
 
 from safeimpute.learning.best.blend import Blended
 from safeimpute.learning.best.evidence import learn_source, read_evidence
-from safeimpute.learning.best.fold_model import fit_risk, risk_features
+from safeimpute.learning.best.fold_model import deviation_in_unit, fit_risk, risk_features
 from safeimpute.learning.protocol import Estimates, Imputation
 from safeimpute.learning.roles import Task
 from safeimpute.learning.trees import SMALL_BIN_ROWS, patient_folds
@@ -33,10 +33,11 @@ def rank_by_validation(
     apart = {name: column[wanted] for name, column in imputation.signals.items()}
     blended = Blended(source.units.labs.standard(value, source.target), apart)
     features = risk_features(evidence, blended, calendar=True)
+    deviation = deviation_in_unit(source, evidence, blended.z)
     learn, truth = taught[wanted], task.validation_target[taught]
-    fold = _folds(task.visits.patient[taught], rng)
-    model = fit_risk(features[learn], value[learn], truth, fold, tolerance, seed, smallest_bin=SMALL_BIN_ROWS)
-    risk, spread, above = (_at(wanted, column) for column in model.judge(features, value))
+    shown = features[learn], value[learn], deviation[learn], truth, _folds(task.visits.patient[taught], rng)
+    model = fit_risk(*shown, tolerance, seed, smallest_bin=SMALL_BIN_ROWS)
+    risk, spread, above = (_at(wanted, column) for column in model.judge(features, value, deviation))
     nothing = np.ones(len(wanted), dtype=bool)
     nothing[wanted] = evidence.nothing_known
     return Estimates(imputation.value, risk, spread, nothing, tolerance, imputation.signals, above)

@@ -5,11 +5,12 @@ import pytest
 
 from safeimpute.evaluation.metrics import auc
 from safeimpute.learning.best.blend import Blended
-from safeimpute.learning.best.evidence import Evidence
-from safeimpute.learning.best.fold_model import RiskModel, fit_risk, risk_features
+from safeimpute.learning.best.evidence import Evidence, learn_source, read_evidence
+from safeimpute.learning.best.fold_model import RiskModel, deviation_in_unit, fit_risk, risk_features
 from safeimpute.learning.trees import BaggedTrees
+from safeimpute.settings import BestSettings
 from safeimpute.tolerance import Tolerance
-from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray
+from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 
 N = 3_000
 
@@ -24,15 +25,18 @@ class Errors:
         self.value: FloatArray = self.truth + self.doubt * rng.standard_normal(N)
         noise = rng.standard_normal((N, 4))
         self.features = np.column_stack([self.doubt, noise]).astype(np.float32)
+        self.deviation = self.doubt * rng.lognormal(0.0, 0.3, N)
         self.learn: BoolArray = np.arange(N) < N // 2
         self.fold: IntArray = rng.integers(0, 4, N)
 
     def fit(self, tolerance: Tolerance, seed: int = 4) -> RiskModel:
-        rows = self.learn
-        return fit_risk(self.features[rows], self.value[rows], self.truth[rows], self.fold[rows], tolerance, seed)
+        at = self.learn
+        value, deviation, truth = (each[at] for each in (self.value, self.deviation, self.truth))
+        return fit_risk(self.features[at], value, deviation, truth, self.fold[at], tolerance, seed)
 
     def judge(self, model: RiskModel) -> tuple[FloatArray, FloatArray]:
-        judged = model.judge(self.features[~self.learn], self.value[~self.learn])
+        asked = ~self.learn
+        judged = model.judge(self.features[asked], self.value[asked], self.deviation[asked])
         return judged.risk, judged.spread
 
 
@@ -77,9 +81,50 @@ def test_a_stored_risk_says_the_same(errors: Errors) -> None:
         BaggedTrees.from_texts(model.ratio.texts()),
         model.tolerance,
         model.scale,
+        model.deviation_share,
+        model.largest,
     )
     for one, other in zip(errors.judge(model), errors.judge(restored), strict=True):
         assert one.tobytes() == other.tobytes()
+
+
+def test_where_trees_learn_nothing_the_joint_course_ranks() -> None:
+    """Few errors and features that say nothing: the course's deviation still tells sure values from doubtful ones."""
+    rng = np.random.default_rng(7)
+    doubt, features = rng.uniform(0.1, 2.0, 200), rng.standard_normal((200, 4)).astype(np.float32)
+    truth = rng.uniform(5, 12, 200)
+    value = truth + doubt * rng.standard_normal(200)
+    fold, tolerance = rng.integers(0, 3, 200), Tolerance(0.8)
+    knowing, ignorant = (
+        fit_risk(features, value, told, truth, fold, tolerance, 1).judge(features, value, told)
+        for told in (doubt, np.ones(200))
+    )
+    assert np.corrcoef(knowing.spread, doubt)[0, 1] > np.corrcoef(ignorant.spread, doubt)[0, 1] + 0.5
+    assert np.corrcoef(knowing.risk, doubt)[0, 1] > np.corrcoef(ignorant.risk, doubt)[0, 1] + 0.3
+
+
+def test_deviations_count_by_the_errors_they_came_with(errors: Errors) -> None:
+    """A course that believes itself twice as sure is heard as loudly: its deviations are measured against errors."""
+    told = [
+        fit_risk(errors.features, errors.value, part * errors.deviation, errors.truth, errors.fold, Tolerance(2.0), 1)
+        for part in (1.0, 0.5)
+    ]
+    assert told[1].deviation_share == pytest.approx(2 * told[0].deviation_share)
+    plain, half = (
+        model.judge(errors.features, errors.value, part * errors.deviation).spread
+        for model, part in zip(told, (1.0, 0.5), strict=True)
+    )
+    assert half == pytest.approx(plain)
+
+
+def test_the_deviation_is_told_in_the_unit_of_the_target(cohort_arrays: VisitArrays) -> None:
+    visits, rng = cohort_arrays, np.random.default_rng(0)
+    source = learn_source(visits, BestSettings(folds=3), rng, past_only=False)
+    evidence = read_evidence(visits, source, np.arange(len(visits)) < 40, 1_024)
+    z, labs, place = evidence.joint[:, 0], source.units.labs, source.target
+    found = deviation_in_unit(source, evidence, z)
+    assert labs.log[place], "of a skewed lab a deviation is wider at larger values"
+    assert found == pytest.approx(labs.in_unit(z, place) * np.sinh(evidence.joint[:, 1] * labs.scale[place]))
 
 
 @pytest.mark.filterwarnings("error")
@@ -89,8 +134,9 @@ def test_a_truth_of_zero_breaks_no_share_of_it() -> None:
     truth = np.where(rng.random(400) < 0.3, 0.0, rng.uniform(1, 5, 400))
     value = truth + rng.normal(0, 0.2, 400)
     features = np.column_stack([truth == 0, rng.standard_normal(400)]).astype(np.float32)
-    model = fit_risk(features, value, truth, rng.integers(0, 3, 400), Tolerance(share=0.2), 1)
-    risk, spread, _ = model.judge(features, value)
+    deviation = rng.uniform(0.1, 0.3, 400)
+    model = fit_risk(features, value, deviation, truth, rng.integers(0, 3, 400), Tolerance(share=0.2), 1)
+    risk, spread, _ = model.judge(features, value, deviation)
     assert np.isfinite(risk).all()
     assert np.isfinite(spread).all()
     assert risk[truth == 0].mean() > risk[truth > 0].mean()

@@ -16,6 +16,7 @@ from safeimpute.tolerance import Tolerance, chances_of_bands
 from safeimpute.visits.arrays import BoolArray, FloatArray, IntArray, VisitArrays
 
 LARGEST_RATIO = 5.0  # an error five times the tolerance says no more about ranking than a larger one
+SMALLEST_RATIO = 1e-3
 CAUTIOUS = TreeSettings(leaves=7, feature_share=0.3)
 PROBABILITY = replace(CAUTIOUS, objective="binary", metric="binary_logloss")
 GRADED = replace(CAUTIOUS, objective="cross_entropy", metric="cross_entropy")
@@ -31,17 +32,22 @@ class RiskModel:
     ratio: BaggedTrees  # expected |error| in units of `scale`
     tolerance: Tolerance
     scale: Tolerance  # what is allowed; where limits alone count, a typical error
+    deviation_share: float  # what a typical error is of the joint course's deviation
+    largest: float  # no error counts as a larger multiple of `scale`
     above: tuple[BaggedTrees, ...] = ()  # per limit, that the truth lies at or above it
 
-    def judge(self, features: EvidenceTable, value: FloatArray) -> "Judged":
+    def judge(self, features: EvidenceTable, value: FloatArray, deviation: FloatArray) -> "Judged":
         """Per visit the risk, in (0, 1), larger is riskier, and the expected size of the error in the target's unit.
 
-        The risk is the mean of two estimates of the chance that an error reaches the tolerance: were errors Laplace
-        with mean `ratio` times what is allowed, exp(-1 / ratio) of them would. The same two say how likely the truth
-        lies above each limit; where limits alone count, the risk is the chance of another band.
+        The size is the mean of what the trees say and what the joint course's `deviation` (in the target's unit) lets
+        expect. The risk is the mean of two estimates of the chance that an error reaches the tolerance: were errors
+        Laplace with mean `ratio` times what is allowed, exp(-1 / ratio) of them would. The same two say how likely
+        the truth lies above each limit; where limits alone count, the risk is the chance of another band.
         """
-        ratio = np.maximum(self.ratio.predict(features), 1e-3)
-        spread = ratio * np.maximum(self.scale.allowed(value), 1e-12)
+        allowed = np.maximum(self.scale.allowed(value), 1e-12)
+        by_course = self.deviation_share * np.minimum(deviation / allowed, self.largest)
+        ratio = (np.maximum(self.ratio.predict(features), SMALLEST_RATIO) + by_course) / 2
+        spread = ratio * allowed
         above = self._above(features, value, spread)
         risk = np.zeros(len(value))
         if self.probability is not None:
@@ -72,6 +78,7 @@ class Judged(NamedTuple):
 def fit_risk(
     features: EvidenceTable,
     value: FloatArray,
+    deviation: FloatArray,
     truth: FloatArray,
     fold: IntArray,
     tolerance: Tolerance,
@@ -87,6 +94,8 @@ def fit_risk(
     counted = ratio[np.isfinite(ratio)]  # where no error is allowed, any is the largest
     largest = max(LARGEST_RATIO, float(np.quantile(counted, 0.9)) if len(counted) else 0.0)
     ratio = np.where(np.isfinite(ratio), np.minimum(ratio, largest), largest)
+    by_course = np.minimum(deviation / np.maximum(scale.allowed(value), 1e-12), largest)
+    share = float(ratio.mean() / max(by_course.mean(), SMALLEST_RATIO))
     binned = bin_rows(features, np.arange(len(features)), smallest_bin)
 
     def chance_of(event: FloatArray) -> BaggedTrees:
@@ -97,7 +106,14 @@ def fit_risk(
     size, _ = fit_bagged_trees(binned, features, ratio, fold, SIZE.at_pace(pace), seed)
     band = tolerance.band(truth)
     above = tuple(chance_of((band > place).astype(np.float64)) for place in range(len(tolerance.limits)))
-    return RiskModel(probability, size, tolerance, scale, above)
+    return RiskModel(probability, size, tolerance, scale, share, largest, above)
+
+
+def deviation_in_unit(source: Source, evidence: Evidence, z: FloatArray) -> FloatArray:
+    """The joint course's standard deviation around imputed values (in standard units), in the target's unit."""
+    labs, deviation = source.units.labs, evidence.joint[:, 1]
+    low, high = (labs.in_unit(z + way * deviation, source.target) for way in (-1.0, 1.0))
+    return np.asarray((high - low) / 2)
 
 
 def risk_features(evidence: Evidence, blended: Blended, *, calendar: bool) -> EvidenceTable:
@@ -166,10 +182,12 @@ class FoldModel:
         """Block by block: the features of all visits never exist at once."""
         limits = len(self.risk.above)
         found = Judged(np.empty(len(evidence)), np.empty(len(evidence)), np.empty((len(evidence), limits)))
+        deviation = deviation_in_unit(self.source, evidence, blended.z)
         for start in range(0, len(evidence), BLOCK_ROWS):
             part = slice(start, start + BLOCK_ROWS)
             features = risk_features(_part_of(evidence, part), _blended_part(blended, part), calendar=self.calendar)
-            for whole, judged in zip(found, self.risk.judge(features, value[part]), strict=True):
+            of_part = self.risk.judge(features, value[part], deviation[part])
+            for whole, judged in zip(found, of_part, strict=True):
                 whole[part] = judged
         return found
 
@@ -183,6 +201,8 @@ class FoldModel:
             "weights": dict(self.weights),
             "probability": [] if self.risk.probability is None else self.risk.probability.texts(),
             "ratio": self.risk.ratio.texts(),
+            "deviation_share": self.risk.deviation_share,
+            "largest": self.risk.largest,
             "tolerance": self.risk.tolerance.state(),
             "calendar": self.calendar,
             "block_visits": self.block_visits,
@@ -201,6 +221,8 @@ class FoldModel:
             trees["ratio"],
             tolerance,
             Tolerance.from_state(plain["scale"] if "scale" in plain else plain["tolerance"]),
+            plain["deviation_share"],
+            plain["largest"],
             tuple(BaggedTrees.from_texts(each) for each in plain.get("above", ())),
         )
         return cls(
@@ -238,8 +260,8 @@ def fit_fold_model(
     value = source.units.labs.in_unit(blended.z, source.target)
     features = risk_features(evidence, blended, calendar=lesson.calendar)
     truth = lesson.tolerance.farthest_truth(value, visits.target_values[visible], visits.target_limits[visible])
-    seed = int(seeds[2])
-    risk = fit_risk(features, value, truth, fold, lesson.tolerance, seed, pace)
+    deviation = deviation_in_unit(source, evidence, blended.z)
+    risk = fit_risk(features, value, deviation, truth, fold, lesson.tolerance, int(seeds[2]), pace)
     return FoldModel(source, trees, beyond, weights, risk, lesson.calendar, settings.block_visits)
 
 
