@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from safeimpute.errors import OptionError
@@ -51,8 +52,12 @@ def test_another_lab_of_a_run_has_the_figures_it_would_have_alone(
     lab.mkdir()
     (lab / "summary.json").write_bytes((run_folder / "summary.json").read_bytes())
     drawn: list[str] = []
-    save = figures.save
-    monkeypatch.setattr(figures, "save", lambda *asked: drawn.append(asked[2]) or save(*asked))
+
+    def saved(figure: Figure, folder: Path, name: str) -> list[Path]:
+        drawn.append(name)
+        return figure_style.save(figure, folder, name)
+
+    monkeypatch.setattr(figures, "save", saved)
     assert {path.name: path.read_bytes() for path in draw_figures(lab, run_folder)} == alone
     assert set(drawn) == RUN - DATA
     summary = json.loads((lab / "summary.json").read_text())

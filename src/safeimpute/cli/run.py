@@ -258,7 +258,8 @@ def write_labs(
     save_labs(folder / "model", labs, settings, second_looks=second_looks, key_file=wanted.sign)
     alone = settings.target in labs
     places = {settings.target: "."} if alone else places_of_labs(tuple(labs))
-    each, drawn = {}, None
+    each: dict[str, RunSummary] = {}
+    drawn = None
     for name, lab in labs.items():
         own = folder / places[name]
         own.mkdir(parents=True, exist_ok=True)

@@ -123,12 +123,14 @@ class Shown:
         """What the own visits leave of regressors and target, and its variances."""
         weights, variance = self.own.weights(variances)
         x: FloatArray = self.design - (weights[:, None, :] @ self.own_design)[:, 0]
-        return x, self.target - (weights * self.own_target).sum(axis=1), variance
+        y: FloatArray = self.target - (weights * self.own_target).sum(axis=1)
+        return x, y, variance
 
     def regress(self, variances: Variances) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Ridge regression of what the own visits leave open; its coefficients, residuals and variances."""
         x, y, variance = self.left_open(variances)
-        coefficients = np.linalg.solve(*_normal_equations(x, y, variance))
+        among, towards = _normal_equations(x, y, variance)
+        coefficients = np.linalg.solve(among, towards)
         return coefficients, y - x @ coefficients, variance
 
 
