@@ -102,7 +102,6 @@ METHODS: dict[str, Method] = {
     "pypots-brits": _baseline("peers", "PyPotsBrits", "PyPOTS's BRITS", "torch", outside=True, stops=True),
     "pypots-csdi": _baseline("peers", "PyPotsCsdi", "PyPOTS's CSDI", "torch", outside=True),
     "pypots-helix": _baseline("peers", "PyPotsHelix", "PyPOTS's HELIX", "torch", outside=True, stops=True),
-    "pypots-csai": _baseline("peers", "PyPotsCsai", "PyPOTS's CSAI", "torch", outside=True, stops=True),
     "miceforest": _baseline("peers", "MiceForest", "chained LightGBM, mean matching", "torch", outside=True),
     "r-mice": _baseline("peers", "r_mice", "R's mice, predictive mean matching", "torch", in_r=("mice",)),
     "r-mice-2l": _baseline("peers", "r_mice_two_levels", "R's mice, two levels", "torch", in_r=("mice", "pan")),

@@ -31,7 +31,6 @@ PACKAGES = {  # other people's, and our own writing of the same method
     "pypots-brits": "brits",
     "pypots-saits": "saits",
     "pypots-helix": None,
-    "pypots-csai": None,
     "hyperimpute": None,
     "pypots-csdi": "csdi",
 }

@@ -165,14 +165,6 @@ def _network(name: str, shape: tuple[int, int], settings: dict[str, float], *, l
         "SAITS": {"n_layers": 2, "d_model": 256, "n_heads": 4, "d_k": 64, "d_v": 64, "d_ffn": 128, "dropout": 0.1},
         "BRITS": {"rnn_hidden_size": 128},
         "HELIX": {},
-        "CSAI": {
-            "rnn_hidden_size": 128,
-            "imputation_weight": 0.3,
-            "consistency_weight": 0.1,
-            "removal_percent": 10,
-            "increase_factor": 0.1,
-            "step_channels": 128,
-        },
         "CSDI": {
             "n_layers": 4,
             "n_heads": 8,
@@ -220,7 +212,7 @@ def _predicted(network: Any, table: Any, windows: Any, samples: int) -> Any:
 
 
 IN_R = {name: in_r(name) for name in ("r-mice", "r-mice-2l", "r-missforest")}
-NETWORKS = {f"pypots-{name.lower()}": pypots(name) for name in ("SAITS", "BRITS", "CSDI", "HELIX", "CSAI")}
+NETWORKS = {f"pypots-{name.lower()}": pypots(name) for name in ("SAITS", "BRITS", "CSDI", "HELIX")}
 METHODS = {"hyperimpute": hyperimpute, "gain": gain, "miceforest": miceforest, **NETWORKS, **IN_R}
 OLD_PANDAS = {"hyperimpute", "gain", "miceforest"}
 

@@ -1,7 +1,8 @@
 """Packages as their authors ship them: PyPOTS (Du 2023), miceforest, and R's mice and missForest.
 
 Each gets the table or the record every other method gets and runs as a process of its own; see `outside`. PyPOTS knows
-no dates: a visit is a step, and the time since the first one a column.
+no dates: a visit is a step, and the time since the first one a column. Its CSAI is left out: in version 1.5 it asks for
+the answers before it imputes.
 """
 
 from collections.abc import Callable
@@ -95,9 +96,7 @@ def _pypots(method: str, samples: int = 0) -> Callable[[float], PyPots]:
     return make
 
 
-PyPotsSaits, PyPotsBrits, PyPotsHelix, PyPotsCsai = (
-    _pypots(f"pypots-{name}") for name in ("saits", "brits", "helix", "csai")
-)
+PyPotsSaits, PyPotsBrits, PyPotsHelix = (_pypots(f"pypots-{name}") for name in ("saits", "brits", "helix"))
 PyPotsCsdi = _pypots("pypots-csdi", CSDI_SAMPLES)
 
 
