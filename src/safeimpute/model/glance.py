@@ -120,5 +120,5 @@ def _counts(lab: FittedLab, *, promised: bool) -> dict[str, str]:
     released = int(lab.decision.released.sum())
     said = {"released": f"{released:,}", "withheld": f"{len(lab.decision.released) - released:,}"}
     if promised and released and lab.settings.over == "labs":
-        said["expect"] = headline_in_words(released, lab.settings.allowed_error.describe(lab.unit.name), lab.settings)
+        said["expect"] = headline_in_words(released, lab.settings.allowed_error.fault(lab.unit.name), lab.settings)
     return said
