@@ -54,7 +54,8 @@ def classes(visits: pl.DataFrame, truth: pl.DataFrame) -> pl.DataFrame:
     """The class where nobody measured, with what it was."""
     table = as_words(visits)
     imputer = si.SafeImputer(target="control", tolerance=f"class {'<'.join(CONTROL)}", fdr=0.2, best=LIGHT)
-    found = imputer.fit(table).impute(table).join(as_words(truth).rename({"control": "truth"}), on=KEYS)
+    found: pl.DataFrame = imputer.fit(table).impute(table)
+    found = found.join(as_words(truth).rename({"control": "truth"}), on=KEYS)
     out = found.filter("released")
     print(f"\n{imputer.promised().promise}")
     print(f"{len(out):,} of {len(found):,} released, {(out['band'] != out['truth']).sum():,} of another class")

@@ -220,6 +220,22 @@ def test_classes_that_are_not_those_of_the_column_are_refused(
         imputer_of(target="grade", tolerance=tolerance, limits=()).fit(graded[0])
 
 
+def test_a_class_of_one_patient_that_nothing_tells_of_is_unlikely_everywhere(
+    graded: tuple[pl.DataFrame, pl.DataFrame],
+) -> None:
+    """Folds without it learn what they can, and no other visit is taken for one."""
+    one = pl.col("subject_id") == 3
+    empty = pl.when(one).then(None)
+    rare = graded[0].with_columns(grade=pl.when(one).then(4).otherwise("grade"), other=empty.otherwise("other"))
+    imputer = imputer_of(target="grade", tolerance="class 1<2<3<4", limits=())
+    found = imputer.fit(rare).impute(rare)
+    chances = found.select(*CHANCES, "p_band_4").to_numpy()
+    assert np.allclose(chances.sum(axis=1), 1.0)
+    assert chances[:, 3].max() < 0.2
+    assert (found["value"] < 4).all()
+    assert set(imputer.draws(rare, 2)["value"]) <= {*GRADES, 4.0}
+
+
 def test_a_class_cannot_be_shifted(classes: SafeImputer, graded: tuple[pl.DataFrame, pl.DataFrame]) -> None:
     with pytest.raises(OptionError, match="delta shifts amounts"):
         classes.draws(graded[0], 2, delta=0.5)

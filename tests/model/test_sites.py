@@ -87,7 +87,7 @@ def test_the_commands(place: Path, tmp_path: Path) -> None:
     said = typed("join", place / "model", *(tmp_path / f"{k}.json" for k in range(SITES)), "-o", tmp_path / "all")
     assert "Joint cut-off" in said
     assert {"model", "sites.json", "sites.txt", "sites.png"} <= {each.name for each in (tmp_path / "all").iterdir()}
-    assert "picture" in said
+    assert "; picture:" in said
     assert "cut-off" in typed("doctor", tmp_path / "all" / "model")
 
 
@@ -98,7 +98,7 @@ def test_no_picture_is_named_where_nothing_keeps_the_level(
     asked = ["join", place / "model", *files_of(place, tmp_path, least=1), "-o", tmp_path / "all"]
     said = CliRunner().invoke(app, [str(each) for each in asked], catch_exceptions=False).output
     assert "Model:" in said
-    assert "picture" not in said
+    assert "; picture:" not in said
 
 
 def test_a_file_holds_no_identifier_and_no_row(place: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from safeimpute.visits.arrays import VisitArrays
 from safeimpute.visits.columns import ColumnChoice
 from safeimpute.visits.visits import prepare_visits
 from safeimpute_lab.benchmark.hold_out import hold_out_trial, impute_held_out
-from safeimpute_lab.evidence.datasets import DATA_SETS, DataSet, pbc_clinic
+from safeimpute_lab.evidence.datasets import DATA_SETS, DataSet, icu_stays, pbc_clinic
 from safeimpute_lab.methods.best import BestImputer
 from safeimpute_lab.registry import Imputer, make_imputer
 
@@ -43,6 +43,7 @@ TABLES = {
     "PBC oedema": Asked(DataSet(pbc_clinic, "oedema", "", PBC), "class 0<0.5<1"),
     "PBC stage": Asked(DataSet(pbc_clinic, "stage", "", PBC), "class 1<2<3<4"),
     "HbA1c bands, simulated MIMIC-IV shape": Asked(DATA_SETS["simulated, MIMIC-IV shape"], "limits 5.7 6.5 8"),
+    "potassium bands, PhysioNet 2012": Asked(DataSet(icu_stays, "K", "mmol/L", ("Age", "Gender")), "limits 3.5 5"),
     "potassium bands, MIMIC-III demo": Asked(DATA_SETS["MIMIC-III demo potassium"], "limits 3.5 5"),
     "potassium bands, MIMIC-IV demo": Asked(DATA_SETS["MIMIC-IV demo potassium"], "limits 3.5 5"),
 }

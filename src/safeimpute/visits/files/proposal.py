@@ -186,7 +186,8 @@ def _of_dates(column: pl.Series) -> bool:
     if not is_text(column):
         return column.dtype.is_temporal()
     text = column.cast(pl.String).str.strip_chars().replace("", None).drop_nulls()
-    return len(text) > 0 and (text.str.contains(YEAR_FIRST) | text.str.contains(SLASHED)).mean() > 0.5  # type: ignore[operator]
+    dated = text.str.contains(YEAR_FIRST) | text.str.contains(SLASHED)
+    return int(dated.sum()) > len(text) / 2
 
 
 def _date_format(column: pl.Series, found: Proposal) -> None:
