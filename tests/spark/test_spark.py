@@ -92,6 +92,24 @@ def test_rows_equal_the_local_engines(spark: Any, fitted: Path, visits: pl.DataF
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
+def test_classes_in_words_are_the_local_engines(spark: Any, visits: pl.DataFrame, tmp_path: Path) -> None:
+    from safeimpute.spark.scoring import score
+
+    def graded(table: pl.DataFrame) -> pl.DataFrame:
+        value = pl.col("hba1c")
+        band = pl.when(value < 6.5).then(pl.lit("good")).when(value < 8.0).then(pl.lit("fair"))
+        band = band.when(value.is_not_null()).then(pl.lit("poor"))
+        return table.with_columns(hba1c=band).rename({"hba1c": "control"})
+
+    told: dict[str, Any] = {"target": "control", "tolerance": "class good<fair<poor", "fdr": 0.3}
+    fit_visits(graded(cohort_of(250)), **told).save(tmp_path / "model")
+    local = Scorer.load(tmp_path / "model").score(graded(visits).drop("site")).sort(KEYS)
+    assert local["released"].any()
+    assert set(local["band"]) == {"good", "fair", "poor"}
+    table = spark.createDataFrame(graded(visits).drop("site").to_arrow())
+    assert rows(score(table, tmp_path / "model", partitions=3)).equals(local)
+
+
 def test_under_later_too(spark: Any, later: Path, visits: pl.DataFrame) -> None:
     from safeimpute.spark.scoring import score
 

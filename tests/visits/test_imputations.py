@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from safeimpute.errors import SafeImputeError
+from safeimpute.tolerance import parse_tolerance
 from safeimpute.visits.imputations import COLUMNS, SPARK_TYPES, imputation_table
 
 ANY = arrays(np.float64, 4, elements=st.floats(allow_nan=True, allow_infinity=True))
@@ -41,6 +42,11 @@ def test_the_columns_and_what_they_hold() -> None:
     assert found["p_value"].to_list() == [None] * 4
     assert found["reason"].to_list() == ["", "", "risk above cut-off", "no evidence"]
     assert found["unit"].to_list() == ["%"] * 4
+
+
+def test_a_visit_without_a_value_has_no_band_and_takes_none_from_the_others() -> None:
+    found = table(tolerance=parse_tolerance("limits 6.8 7.5"))
+    assert found["band"].to_list() == ["6.8 to below 7.5", "below 6.8", "7.5 or more", None]
 
 
 def test_an_empty_table_and_an_unknown_unit_keep_their_types() -> None:

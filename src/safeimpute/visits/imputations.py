@@ -101,7 +101,7 @@ def _bands(value: FloatArray, tolerance: Tolerance, above: FloatArray | None) ->
     above = np.full((len(value), len(tolerance.limits)), np.nan) if above is None else above
     chances = [_finite(each) for each in chances_of_bands(above).T]
     words = pl.Series(tolerance.bands, dtype=pl.String).gather(tolerance.band(value))
-    columns = (pl.select(pl.when(np.isfinite(value)).then(words)).to_series(), *chances)
+    columns = (words.set(pl.Series(~np.isfinite(value)), None), *chances)
     return dict(zip(band_types(len(tolerance.limits)), columns, strict=True))
 
 
