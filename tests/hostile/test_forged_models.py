@@ -296,6 +296,8 @@ def first(state: Any) -> Any:
         lambda state: first(state)["source"]["joint"].update(patient_scale="much"),
         lambda state: first(state).update(deviation_share=-1.0),
         lambda state: first(state).update(deviation_share=float("inf")),
+        lambda state: first(state).update(course_weight=1.5),
+        lambda state: first(state).update(course_weight="half"),
         lambda state: first(state).update(largest=0.0),
         lambda state: first(state).pop("deviation_share"),
         lambda state: first(state)["tolerance"].update(absolute="wide"),

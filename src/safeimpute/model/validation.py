@@ -108,6 +108,7 @@ def _look_at_fold(fold: FoldModel, reading: Reading) -> None:
     _look_at_tolerance(fold.risk.scale)
     _require(len(fold.risk.above) == len(fold.risk.tolerance.limits), "the limits of its risk")
     _require(_is_number(fold.risk.deviation_share) and fold.risk.deviation_share >= 0, "the deviations of its risk")
+    _require(_is_number(fold.risk.course_weight) and 0 <= fold.risk.course_weight <= 1, "what its risk weighs")
     _require(_is_number(fold.risk.largest) and fold.risk.largest > 0, "the errors of its risk")
     _require((fold.risk.probability is None) == (fold.risk.tolerance.of_error is None), "its risk")
     chances = () if fold.risk.probability is None else (fold.risk.probability,)

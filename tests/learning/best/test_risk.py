@@ -82,6 +82,7 @@ def test_a_stored_risk_says_the_same(errors: Errors) -> None:
         model.tolerance,
         model.scale,
         model.deviation_share,
+        model.course_weight,
         model.largest,
     )
     for one, other in zip(errors.judge(model), errors.judge(restored), strict=True):
@@ -101,6 +102,18 @@ def test_where_trees_learn_nothing_the_joint_course_ranks() -> None:
     )
     assert np.corrcoef(knowing.spread, doubt)[0, 1] > np.corrcoef(ignorant.spread, doubt)[0, 1] + 0.5
     assert np.corrcoef(knowing.risk, doubt)[0, 1] > np.corrcoef(ignorant.risk, doubt)[0, 1] + 0.3
+
+
+def test_the_joint_course_weighs_as_much_as_its_deviations_tell(errors: Errors) -> None:
+    """Deviations that say nothing are not listened to, however many there are; exact ones are."""
+    rng = np.random.default_rng(1)
+    value, truth, fold, noise = errors.value, errors.truth, errors.fold, errors.features[:, 1:]
+    weights = [
+        fit_risk(features, value, told, truth, fold, Tolerance(0.8), 1).course_weight
+        for features, told in ((errors.features, rng.lognormal(0.0, 1.0, N)), (noise, errors.doubt))
+    ]
+    assert weights[0] < 0.1
+    assert weights[1] > 0.9
 
 
 def test_deviations_count_by_the_errors_they_came_with(errors: Errors) -> None:

@@ -33,20 +33,22 @@ class RiskModel:
     tolerance: Tolerance
     scale: Tolerance  # what is allowed; where limits alone count, a typical error
     deviation_share: float  # what a typical error is of the joint course's deviation
+    course_weight: float  # of what that deviation lets expect, beside the trees
     largest: float  # no error counts as a larger multiple of `scale`
     above: tuple[BaggedTrees, ...] = ()  # per limit, that the truth lies at or above it
 
     def judge(self, features: EvidenceTable, value: FloatArray, deviation: FloatArray) -> "Judged":
         """Per visit the risk, in (0, 1), larger is riskier, and the expected size of the error in the target's unit.
 
-        The size is the mean of what the trees say and what the joint course's `deviation` (in the target's unit) lets
-        expect. The risk is the mean of two estimates of the chance that an error reaches the tolerance: were errors
-        Laplace with mean `ratio` times what is allowed, exp(-1 / ratio) of them would. The same two say how likely
-        the truth lies above each limit; where limits alone count, the risk is the chance of another band.
+        The size is a weighted mean of what the trees say and what the joint course's `deviation` (in the target's
+        unit) lets expect. The risk is the mean of two estimates of the chance that an error reaches the tolerance:
+        were errors Laplace with mean `ratio` times what is allowed, exp(-1 / ratio) of them would. The same two say
+        how likely the truth lies above each limit; where limits alone count, the risk is the chance of another band.
         """
         allowed = np.maximum(self.scale.allowed(value), 1e-12)
         by_course = self.deviation_share * np.minimum(deviation / allowed, self.largest)
-        ratio = (np.maximum(self.ratio.predict(features), SMALLEST_RATIO) + by_course) / 2
+        by_trees = np.maximum(self.ratio.predict(features), SMALLEST_RATIO)
+        ratio = by_trees + self.course_weight * (by_course - by_trees)
         spread = ratio * allowed
         above = self._above(features, value, spread)
         risk = np.zeros(len(value))
@@ -103,10 +105,18 @@ def fit_risk(
         return fit_bagged_trees(binned, features, event, fold, trees.at_pace(pace), seed)[0]
 
     probability = chance_of(risky) if tolerance.of_error else None
-    size, _ = fit_bagged_trees(binned, features, ratio, fold, SIZE.at_pace(pace), seed)
+    size, by_trees = fit_bagged_trees(binned, features, ratio, fold, SIZE.at_pace(pace), seed)
+    weight = _weight(share * by_course, by_trees, ratio)
     band = tolerance.band(truth)
     above = tuple(chance_of((band > place).astype(np.float64)) for place in range(len(tolerance.limits)))
-    return RiskModel(probability, size, tolerance, scale, share, largest, above)
+    return RiskModel(probability, size, tolerance, scale, share, weight, largest, above)
+
+
+def _weight(one: FloatArray, other: FloatArray, truth: FloatArray) -> float:
+    """Of `one` beside `other`, from 0 to 1, with the least squared error."""
+    apart = one - other
+    found = float(apart @ (truth - other)) / max(float(apart @ apart), SMALLEST_RATIO)
+    return min(max(found, 0.0), 1.0)
 
 
 def deviation_in_unit(source: Source, evidence: Evidence, z: FloatArray) -> FloatArray:
@@ -202,6 +212,7 @@ class FoldModel:
             "probability": [] if self.risk.probability is None else self.risk.probability.texts(),
             "ratio": self.risk.ratio.texts(),
             "deviation_share": self.risk.deviation_share,
+            "course_weight": self.risk.course_weight,
             "largest": self.risk.largest,
             "tolerance": self.risk.tolerance.state(),
             "calendar": self.calendar,
@@ -222,6 +233,7 @@ class FoldModel:
             tolerance,
             Tolerance.from_state(plain["scale"] if "scale" in plain else plain["tolerance"]),
             plain["deviation_share"],
+            plain["course_weight"],
             plain["largest"],
             tuple(BaggedTrees.from_texts(each) for each in plain.get("above", ())),
         )
