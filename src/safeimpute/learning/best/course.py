@@ -130,7 +130,7 @@ class Shown:
         """Ridge regression of what the own visits leave open; its coefficients, residuals and variances."""
         x, y, variance = self.left_open(variances)
         among, towards = _normal_equations(x, y, variance)
-        coefficients = np.linalg.solve(among, towards)
+        coefficients = np.asarray(np.linalg.solve(among, towards), dtype=np.float64)
         return coefficients, y - x @ coefficients, variance
 
 
