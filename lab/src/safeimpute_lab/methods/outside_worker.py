@@ -161,7 +161,7 @@ def _network(name: str, shape: tuple[int, int], settings: dict[str, float], *, l
     """A network as PyPOTS's examples build it, CSDI as its paper does."""
     import pypots.imputation as made  # type: ignore[import-not-found]
 
-    published: dict[str, dict[str, Any]] = {
+    shapes: dict[str, dict[str, Any]] = {
         "SAITS": {"n_layers": 2, "d_model": 256, "n_heads": 4, "d_k": 64, "d_v": 64, "d_ffn": 128, "dropout": 0.1},
         "BRITS": {"rnn_hidden_size": 128},
         "HELIX": {},
@@ -177,7 +177,7 @@ def _network(name: str, shape: tuple[int, int], settings: dict[str, float], *, l
     epochs = int(settings["epochs"])
     stop = {"patience": min(int(settings["patience"]), epochs)} if looks else {}
     training = {"epochs": epochs, "model_saving_strategy": None, "verbose": False, "device": "cpu"}
-    return getattr(made, name)(n_steps=shape[0], n_features=shape[1], **published[name], **training, **stop)
+    return getattr(made, name)(n_steps=shape[0], n_features=shape[1], **shapes[name], **training, **stop)
 
 
 def _in_windows(table: Any, windows: Any) -> Any:
