@@ -137,8 +137,9 @@ def _selections(rows: list[Cell]) -> list[str]:
     head = ["measuring", "rule", "share among all released", "mean FDP", "draws above", "power"]
     first = rows[0]
     note = (
-        f"\nLevel {LEVEL:g}. The same values and risks in {first['repetitions']} drawn cohorts of {first['patients']} patients, odds of "
-        "measuring known. Made by `python -m safeimpute_lab selections`.\n"
+        f"\nLevel {LEVEL:g}. The same values and risks in "
+        f"{first['repetitions']} drawn cohorts of {first['patients']} patients, "
+        "odds of measuring known. Made by `python -m safeimpute_lab selections`.\n"
     )
     absent = [words[name] for name in OTHERS if name not in {row["rule"] for row in rows}]
     return [*_table(head, table), note, *([f"Left out: {', '.join(absent)}.\n"] if absent else [])]
