@@ -244,6 +244,7 @@ def test_a_wrong_token_or_host_is_refused(browser: Browser, server: Server) -> N
 def test_the_report_opens_from_the_page_and_explains_itself(page: Page, server: Server) -> None:
     page.goto(f"{server.base}/report")
     expect(page.locator("#answer")).to_contain_text("missing cholesterol values")
+    page.locator("#released summary").first.click()  # folded until it is asked for
     page.locator("#released rect[data-tip]").first.hover()
     expect(page.locator("#tip")).to_contain_text("released")
 
