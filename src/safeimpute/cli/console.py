@@ -147,7 +147,8 @@ def print_audit(report: "AuditReport") -> None:
     typer.echo(f"  {'level':<8}{'achieved':<20}{'pooled':<10}{'power':<20}within level + 3 SE")
     for row in report["levels"]:
         cells = f"{show_mean_se(row['fdp']):<20}{_pooled(row):<10}{show_mean_se(row['power']):<20}"
-        typer.echo(f"  {row['fdr']:<8g}{cells}{'yes' if row['holds'] else 'NO'}")
+        beyond = "NO" if row["fdp"]["se"] is not None else "one split cannot tell"
+        typer.echo(f"  {row['fdr']:<8g}{cells}{'yes' if row['holds'] else beyond}")
     middle = report["groups"][len(report["groups"]) // 2]
     typer.echo(f"\nBy group at level {middle['fdr']:g}. {report['note']}")
     for group in middle["rows"]:

@@ -3,9 +3,12 @@
 import { byId, el, percent, quantity } from "./dom.js";
 import { carriers, decision, interval, when } from "./words.js";
 
+const MARKS = "[data-imputation], [data-tip]";
+let shown = null; // the mark the hint is about
+
 export function startTips(run, imputation) {
   const show = (event) => {
-    const mark = event.target.closest?.("[data-imputation], [data-tip]");
+    const mark = event.target.closest?.(MARKS);
     if (!mark) return hide();
     const lines = mark.dataset.tip ? [mark.dataset.tip] : about(imputation(Number(mark.dataset.imputation)), run);
     byId("tip").replaceChildren(...lines.map((line) => el("p", {}, line)));
@@ -14,10 +17,17 @@ export function startTips(run, imputation) {
   document.addEventListener("pointerover", show);
   document.addEventListener("focusin", show);
   document.addEventListener("focusout", hide);
-  document.addEventListener("scroll", hide, { passive: true, capture: true });
+  document.addEventListener("scroll", follow, { passive: true, capture: true });
+}
+
+// A mark that Tab scrolled into view keeps its hint; one under the pointer has moved away from it.
+function follow() {
+  if (shown && shown === document.activeElement?.closest(MARKS)) place(shown);
+  else hide();
 }
 
 function hide() {
+  shown = null;
   byId("tip").hidden = true;
 }
 
@@ -31,6 +41,7 @@ function about(imputation, run) {
 }
 
 function place(mark) {
+  shown = mark;
   const tip = byId("tip");
   tip.hidden = false;
   const box = mark.querySelector(".halo")?.getBoundingClientRect() ?? mark.getBoundingClientRect();
