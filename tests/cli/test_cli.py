@@ -6,6 +6,7 @@ import sys
 import time
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -230,3 +231,14 @@ def test_another_choice_is_a_second_look_wherever_it_is_written(
     assert not looked("four", "--exclude", "glucose")
     summary = json.loads((tmp_path / "four" / "run" / "summary.json").read_text())
     assert not summary["promise"] or "No log of looks" in summary["limits"]
+
+
+@pytest.mark.parametrize(("se", "said"), [(None, "one split cannot tell"), (0.01, "NO")])
+def test_an_audit_of_one_split_judges_no_luck(capsys: pytest.CaptureFixture[str], se: float | None, said: str) -> None:
+    from safeimpute.cli.console import print_audit
+
+    share = {"mean": 0.3, "se": se}
+    row = {"fdr": 0.2, "fdp": share, "pooled": 0.3, "power": share, "holds": False}
+    report: Any = {"splits": 1, "split": "visits", "levels": [row], "groups": [{"fdr": 0.2, "rows": []}], "note": ""}
+    print_audit(report)
+    assert said in capsys.readouterr().out

@@ -80,7 +80,7 @@ class Stability:
         return (
             f"How much hangs on the draw: were each of {self.parts} parts of the patients left out of the decision in "
             f"turn, {self.fewest:,} to {self.most:,} values would be released, {self.always:,} of these {released:,} "
-            "each time; another seed moves it about as much."
+            "each time; another seed would move it too."
         )
 
 

@@ -12,6 +12,7 @@ from safeimpute_lab.studies.selections import HERE
 Cell = dict[str, Any]
 Cells = Mapping[tuple[str, str], Mapping[int, Cell]]  # by data set and method, then by split
 BEST = "best"
+FEWEST_SPLITS = 3  # whose spread says something
 LEVEL = 0.1  # shown; the cells hold others
 OTHERS = {
     "mapie": "MAPIE's risk control, confidence 0.9",
@@ -73,7 +74,7 @@ def _ratio(found: Mapping[str, list[tuple[Cell, Cell]]]) -> str:
 def _beyond(pairs: list[tuple[Cell, Cell]]) -> int:
     """-1 where the first is better by more than two paired standard errors, 1 where worse, else 0."""
     apart = np.array([one["mae"] - other["mae"] for one, other in pairs])
-    if len(apart) < 2:
+    if len(apart) < FEWEST_SPLITS:
         return 0
     error = apart.std(ddof=1) / np.sqrt(len(apart))
     return int(np.sign(apart.mean())) if abs(apart.mean()) > 2 * error else 0
@@ -96,9 +97,9 @@ def _against(good: Cells) -> list[str]:
     head = ["package", "data sets (splits)", "MAE of `best` / its", "`best` better", "worse"]
     head += ["processor seconds, its / `best`", "MiB"]
     note = (
-        "\nBetter and worse: data sets whose paired difference over splits exceeds two standard errors (one split: "
-        "neither). `mice` is scikit-learn's `IterativeImputer`. Seconds are of the processor, children's included: the "
-        "machine was shared.\n"
+        "\nBetter and worse: data sets whose paired difference over splits exceeds two standard errors (fewer than "
+        "three splits: neither). `mice` is scikit-learn's `IterativeImputer`. Seconds are of the processor, children's "
+        "included: the machine was shared.\n"
     )
     return [*_table(head, rows), note] if rows else ["Nothing was run yet.\n"]
 
